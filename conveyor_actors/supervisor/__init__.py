@@ -1,0 +1,1 @@
+"""The shell around the engine: processes, sockets, signals and time."""
