@@ -1,0 +1,99 @@
+"""Users' data as bytes and back: payloads, results, metadata.
+
+The only place that knows how data is written. The supervisor never calls it on payloads: there they are bytes.
+Invariant: what `encode` accepts, `decode` gives back as the plain data that API users were promised.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from conveyor_actors.errors import InvalidPayload
+
+_LEAVES: Final = frozenset({str, int, float, bool, type(None), bytes})
+_ALLOWED: Final = (
+    "None, bool, 64-bit int, float, str, bytes, datetime, list, dict with str keys, "
+    "msgspec structs, dataclasses, enums, UUID, Decimal, Path and numpy scalars"
+)
+
+
+def _hook(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    numpy = sys.modules.get("numpy")  # a numpy scalar cannot exist where numpy was not imported
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    raise NotImplementedError(type(value).__name__)
+
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_hook)
+_plain: Final = msgspec.msgpack.Decoder()
+NONE: Final = _encoder.encode(None)
+
+
+def encode(value: Any, where: str = "data") -> bytes:
+    """The value as bytes, or `InvalidPayload` that names the path to what cannot be sent."""
+    if value is None:
+        return NONE
+    try:
+        if type(value) not in _LEAVES:
+            _check_keys(value, where)
+        return _encoder.encode(value)
+    except InvalidPayload:
+        raise
+    except RecursionError:
+        raise InvalidPayload(f"{where} is nested too deeply, or contains itself") from None
+    except Exception as error:
+        raise _explain(value, where, error) from None
+
+
+def decode(raw: bytes) -> Any:
+    return _plain.decode(raw)
+
+
+@functools.lru_cache(maxsize=1024)
+def decoder(schema: Any) -> msgspec.msgpack.Decoder[Any]:
+    """A decoder that checks against a handler's annotation; it reads numbers and text strictly."""
+    return msgspec.msgpack.Decoder(schema)
+
+
+def _check_keys(value: Any, where: str) -> None:
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise InvalidPayload(f"{where} has the key {key!r} of type {type(key).__name__}: keys must be str")
+            if type(item) not in _LEAVES:
+                _check_keys(item, f"{where}[{key!r}]")
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            if type(item) not in _LEAVES:
+                _check_keys(item, f"{where}[{index}]")
+
+
+def _explain(value: Any, where: str, error: Exception) -> InvalidPayload:
+    """Walks down to the first part that cannot be encoded by itself."""
+    if isinstance(value, dict):
+        parts = [(f"{where}[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"{where}[{index}]", item) for index, item in enumerate(value)]
+    elif hasattr(value, "__struct_fields__") or hasattr(value, "__dataclass_fields__"):
+        fields = getattr(value, "__struct_fields__", None) or list(value.__dataclass_fields__)
+        parts = [(f"{where}.{field}", getattr(value, field, None)) for field in fields]
+    else:
+        parts = []
+    for path, item in parts:
+        try:
+            _encoder.encode(item)
+        except Exception as inner:
+            return _explain(item, path, inner)
+    if isinstance(value, int):
+        return InvalidPayload(f"{where} = {value!r:.60} does not fit into 64 bits: send it as str")
+    if isinstance(value, str):
+        return InvalidPayload(f"{where} is text that is not valid Unicode: {error}")
+    return InvalidPayload(f"{where} is of type {type(value).__name__}, which cannot be sent: use {_ALLOWED}")

@@ -1,0 +1,133 @@
+"""What a user says of a job, checked and turned into what travels.
+
+Every refusal names field, value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conveyor_actors import data as data_codec
+from conveyor_actors.errors import InvalidOption, InvalidPayload, nearest
+from conveyor_actors.model import NAME_BYTES_MAX, Backoff, Keep, RunOptions, fixed
+from conveyor_actors.units import duration_ms, wall_ms
+from conveyor_actors.wire import NewJob
+
+ATTEMPTS_MAX: Final = 1_000_000
+METADATA_BYTES_MAX: Final = 64 * 1024
+_PRIORITIES: Final = range(-(2**31), 2**31)
+_RUN_OPTIONS: Final = ("attempts", "backoff", "remove_on_complete", "remove_on_fail")
+_ADD_OPTIONS: Final = ("id", "delay", "at", "priority", "lifo", "metadata", *_RUN_OPTIONS)
+
+
+def new_job(name: str, payload: bytes, options: Mapping[str, Any]) -> NewJob:
+    """A job as it travels, from its name, its encoded data and the options of `add`."""
+    if not options:
+        return NewJob(name, payload)
+    check_known(options, _ADD_OPTIONS)
+    given = {key: value for key, value in options.items() if value is not None}
+    delay, at = given.get("delay"), given.get("at")
+    if delay is not None and at is not None:
+        raise InvalidOption("at", at, "either delay or at, not both")
+    return NewJob(
+        name,
+        payload,
+        run_options(given),
+        _job_id(given["id"]) if "id" in given else None,
+        duration_ms(delay, "delay") if delay is not None else None,
+        wall_ms(at, "at") if at is not None else None,
+        _priority(given.get("priority", 0)),
+        _flag("lifo", given.get("lifo", False)),
+        _metadata(given.get("metadata")),
+    )
+
+
+def run_options(options: Mapping[str, Any]) -> RunOptions | None:
+    """Those options that `add` and a handler have in common; None if none is given."""
+    chosen = RunOptions(
+        _attempts(options.get("attempts")),
+        _backoff(options.get("backoff")),
+        _keep("remove_on_complete", options.get("remove_on_complete")),
+        _keep("remove_on_fail", options.get("remove_on_fail")),
+    )
+    return None if chosen == RunOptions() else chosen
+
+
+def check_known(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key, value in options.items():
+        if key not in known:
+            raise InvalidOption(key, value, f"one of {', '.join(known)}{nearest(key, list(known))}")
+
+
+def check_name(field: str, value: object) -> str:
+    """A queue's, a handler's or a job's name."""
+    if not isinstance(value, str) or not value:
+        raise InvalidOption(field, value, "a non-empty str")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidOption(field, value, "valid Unicode text") from None
+    if size > NAME_BYTES_MAX:
+        raise InvalidOption(field, value, f"at most {NAME_BYTES_MAX} bytes of text (this has {size})")
+    if any(character in "/:" or ord(character) < 32 for character in value):
+        raise InvalidOption(field, value, "text without '/', ':' and control characters")
+    return value
+
+
+def _job_id(value: object) -> str:
+    id = check_name("id", value)
+    if id.isdecimal():
+        raise InvalidOption(
+            "id", id, "an id with at least one character that is no digit (all-digit ids are generated)"
+        )
+    return id
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _PRIORITIES:
+        raise InvalidOption("priority", value, "an int from -2147483648 to 2147483647, lower first")
+    return value
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidOption(field, value, "True or False")
+    return value
+
+
+def _attempts(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= ATTEMPTS_MAX:
+        raise InvalidOption("attempts", value, f"an int from 1 to {ATTEMPTS_MAX}: the number of tries in all")
+    return value
+
+
+def _backoff(value: object) -> Backoff | None:
+    if value is None or isinstance(value, Backoff):
+        return value
+    if isinstance(value, str) and not value[:1].isdigit():
+        raise InvalidOption("backoff", value, "fixed(d), linear(d), exponential(d) or a duration")
+    return fixed(value)
+
+
+def _keep(field: str, value: object) -> Keep | None:
+    if value is None or isinstance(value, Keep):
+        return value
+    if isinstance(value, bool):
+        return Keep(count=0) if value else Keep()
+    if isinstance(value, int) and value >= 0:
+        return Keep(count=value)
+    raise InvalidOption(field, value, "True (remove at once), a number n >= 0 (keep the last n) or False (keep all)")
+
+
+def _metadata(value: object) -> bytes | None:
+    if value is None or value == {}:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidOption("metadata", value, "a small dict")
+    encoded = data_codec.encode(value, "metadata")
+    if len(encoded) > METADATA_BYTES_MAX:
+        raise InvalidPayload(f"metadata has {len(encoded)} bytes; at most {METADATA_BYTES_MAX}: put it into data")
+    return encoded
