@@ -1,0 +1,1 @@
+"""What happens to a job: deterministic, and free of clocks, randomness, sockets and threads."""

@@ -1,0 +1,45 @@
+"""How much work a worker may hold ahead of the job it runs. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: About this much work lies at a worker, so that it never waits for the supervisor.
+WINDOW_US: Final = 20_000
+#: A job expected to run longer than this never has another one behind it.
+AHEAD_US_MAX: Final = 50_000
+#: A worker that has reported nothing for this long gives back what it has not begun.
+QUIET_US_MAX: Final = 50_000
+HELD_JOBS_MAX: Final = 512
+#: What a job counts whose handler nobody has measured: nothing is put behind it.
+UNKNOWN_US: Final = 1 << 40
+#: What handling one job costs a worker at the least, whatever its handler does.
+OVERHEAD_US: Final = 20
+
+
+def has_room(held: int, load_us: int, estimate_us: int | None, window_us: int = WINDOW_US) -> bool:
+    """Whether a worker that holds `held` jobs of `load_us` in all may get one more that takes `estimate_us`.
+
+    The window is never shorter than two ticks, or a slow disk would starve the workers.
+    """
+    if held == 0:
+        return True
+    if estimate_us is None or held >= HELD_JOBS_MAX:
+        return False
+    if load_us + estimate_us <= window_us:
+        return True
+    return held == 1 and load_us <= AHEAD_US_MAX and estimate_us <= AHEAD_US_MAX
+
+
+def learn(estimate_us: int | None, duration_us: int) -> int:
+    """The estimate after one more run: up at once, down slowly, so that a rare long run is expected again."""
+    measured = duration_us + OVERHEAD_US
+    if estimate_us is None:
+        return measured
+    step = 2 if measured > estimate_us else 16
+    return estimate_us + (measured - estimate_us) // step
+
+
+def share(waiting: int, workers: int) -> int:
+    """How many of the waiting jobs one of several open workers gets, so that none idles while another queues."""
+    return -(-waiting // workers)

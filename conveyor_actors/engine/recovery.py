@@ -1,0 +1,133 @@
+"""From the tables to memory: after a start, and after an aborted tick.
+
+Invariant: what is loaded is bounded by the workers and queues there are, never by the number of jobs.
+"""
+
+from __future__ import annotations
+
+from conveyor_actors.engine.credits import UNKNOWN_US
+from conveyor_actors.engine.ending import interrupt, take_outcomes
+from conveyor_actors.engine.inputs import Survivor
+from conveyor_actors.engine.leasing import put_back, release
+from conveyor_actors.engine.memory import Batch, Lease, Memory, Queue, Settings
+from conveyor_actors.engine.tick import Tick
+from conveyor_actors.engine.transitions import CLAIM, RECALL, move
+from conveyor_actors.errors import StoreError
+from conveyor_actors.store import tables as t
+from conveyor_actors.store.tables import META_KEY, SCHEMA_VERSION, TOTALS_KEY, Meta, Tables, Totals
+
+_TOKENS_PER_INCARNATION = 1 << 40
+
+
+def begin_incarnation(tables: Tables, now_ms: int) -> Meta:
+    """Counts this supervisor, so that no token of an earlier one is ever given out again."""
+    sealed = tables.meta.get(META_KEY)
+    meta = Meta(SCHEMA_VERSION, 0, now_ms) if sealed is None else t.read_meta(sealed)
+    if meta.schema != SCHEMA_VERSION:
+        raise StoreError(f"the store has schema {meta.schema}; this program works with {SCHEMA_VERSION}")
+    meta.incarnation += 1
+    tables.meta.put(META_KEY, t.write(meta))
+    return meta
+
+
+def load(tables: Tables, memory: Memory, settings: Settings) -> None:
+    """Sets everything in memory that is derived from the tables, and undoes what an aborted tick did to the rest."""
+    meta = tables.meta.get(META_KEY)
+    assert meta is not None, "begin_incarnation comes first"
+    memory.incarnation = t.read_meta(meta).incarnation
+    memory.next_token = max(memory.next_token, memory.incarnation * _TOKENS_PER_INCARNATION + 1)
+    totals = tables.counters.get(TOTALS_KEY)
+    memory.totals = Totals() if totals is None else t.read_totals(totals)
+    oldest = tables.events.cursor()
+    memory.events_from = t.read_number(oldest.key()) if oldest.first() else memory.totals.next_event
+    memory.clients = {}
+    _undo_tick(memory)
+    _load_queues(tables, memory, settings)
+    _load_leases(tables, memory)
+
+
+def _undo_tick(memory: Memory) -> None:
+    for worker in memory.just_died:
+        memory.workers[worker.id] = worker.pool.workers[worker.id] = worker
+    for number, route in memory.just_registered:
+        memory.waits[number].discard(route)
+        if not memory.waits[number]:
+            del memory.waits[number]
+    memory.just_died, memory.just_registered = [], []
+
+
+def load_handlers(tables: Tables, memory: Memory) -> None:
+    """What the pools could run when the supervisor died: their options bind what became of their jobs meanwhile."""
+    for pool in memory.pools.values():
+        sealed = tables.handlers.get(pool.name.encode())
+        if sealed is not None:
+            pool.learn_handlers(t.read_catalogue(sealed))
+
+
+def _load_queues(tables: Tables, memory: Memory, settings: Settings) -> None:
+    memory.queues = {}
+    memory.queue_by_number = {}
+    cursor = tables.queues.cursor()
+    found = cursor.first()
+    while found:
+        name, record = cursor.key().decode(), t.read_queue(cursor.value())
+        counts = tables.counters.get(t.queue_key(record.number))
+        assert counts is not None, "a queue without counts"
+        queue = Queue(name, record.number, record.paused, t.read_counts(counts), settings.queue(name))
+        memory.queues[name] = memory.queue_by_number[record.number] = queue
+        found = cursor.next()
+
+
+def _load_leases(tables: Tables, memory: Memory) -> None:
+    memory.leases, memory.active, memory.batches = {}, {}, {}
+    for worker in memory.workers.values():
+        worker.leases = {}
+        worker.load_us = 0
+        worker.recalled = False
+    cursor = tables.leases.cursor()
+    found = cursor.first()
+    while found:
+        key, record = t.read_number(cursor.key()), t.read_lease(cursor.value())
+        batch = memory.batches[key] = Batch(record.worker)
+        for token, number in record.members:
+            _load_lease(tables, memory, key, batch, token, number)
+        found = cursor.next()
+
+
+def _load_lease(tables: Tables, memory: Memory, key: int, batch: Batch, token: int, number: int) -> None:
+    sealed = tables.jobs.get(t.number_key(number))
+    assert sealed is not None, "a leased job without a record"
+    record = t.read_job(sealed)
+    move(record, CLAIM)
+    record.worker = batch.worker
+    worker = memory.workers.get(batch.worker)
+    queue = memory.queue_by_number[record.queue]
+    lease = Lease(token, number, record, queue, key, worker)
+    batch.members[token] = number
+    memory.leases[token] = memory.active[number] = lease
+    pools = memory.pools_of(queue.name) if worker is None else [worker.pool]
+    handlers = [handler for pool in pools if (handler := pool.handler(queue.name, record.name)) is not None]
+    lease.handler = handlers[0] if handlers else None
+    if worker is not None:
+        known_us = None if lease.handler is None else lease.handler.estimate_us
+        lease.estimate_us = UNKNOWN_US if known_us is None else known_us
+        worker.leases[token] = lease
+        worker.load_us += lease.estimate_us
+
+
+def recover(tick: Tick, survivors: list[Survivor]) -> None:
+    """After a start: what an earlier supervisor's workers had finished is recorded, all else is waiting again.
+
+    Every worker of the earlier supervisor is dead. Only what was running is charged with an interruption.
+    """
+    memory = tick.memory
+    running = {survivor.running for survivor in survivors}
+    for survivor in survivors:
+        unrecorded = [outcome for outcome in survivor.outcomes if outcome.token in memory.leases]
+        take_outcomes(tick, None, unrecorded)
+    for lease in list(memory.leases.values()):
+        release(tick, lease)
+        if lease.token in running:
+            interrupt(tick, lease, "the supervisor died while the job was running")
+        else:
+            put_back(tick, lease, RECALL)

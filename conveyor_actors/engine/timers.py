@@ -1,0 +1,55 @@
+"""What is due: delays that are over, and what need not be kept any longer.
+
+Invariant: nothing fires before its time. A tick does a bounded part; the rest keeps the next wake-up in the past.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conveyor_actors.engine.adding import order_of
+from conveyor_actors.engine.requests import forget_client
+from conveyor_actors.engine.retention import forget
+from conveyor_actors.engine.tick import Tick
+from conveyor_actors.engine.transitions import PROMOTE, move
+from conveyor_actors.model import DELAYED, EVENT_CODE, WAITING
+from conveyor_actors.store import tables as t
+from conveyor_actors.store.tables import number_key
+
+_FIRED_MAX: Final = 500
+_WAITING_EVENT: Final = EVENT_CODE["waiting"]
+
+
+def fire_due(tick: Tick) -> None:
+    cursor = tick.tables.timers.cursor()
+    for _ in range(_FIRED_MAX):
+        if not cursor.first():
+            return
+        due_ms, kind, ref = t.read_timer(cursor.key())
+        if due_ms > tick.now_ms:
+            return
+        cursor.delete()
+        if kind == t.PROMOTE:
+            _promote(tick, ref, due_ms)
+        elif kind == t.FORGET:
+            forget(tick, ref)
+        else:
+            forget_client(tick, ref)
+
+
+def next_due_ms(tick: Tick) -> int | None:
+    cursor = tick.tables.timers.cursor()
+    return t.read_timer(cursor.key())[0] if cursor.first() else None
+
+
+def _promote(tick: Tick, number: int, due_ms: int) -> None:
+    record = tick.job(number)
+    assert record is not None, "a timer of a job without a record"
+    queue = tick.memory.queue_by_number[record.queue]
+    move(record, PROMOTE)
+    record.order = order_of(tick.new_number(), record.lifo)
+    tick.save(number, record)
+    tick.tables.by_state.delete(t.by_state_key(queue.number, DELAYED, due_ms, number))
+    tick.tables.waiting.put(t.waiting_key(queue.number, record.priority, record.order), number_key(number))
+    tick.count(queue, DELAYED, WAITING)
+    tick.emit(_WAITING_EVENT, queue, number, record)
