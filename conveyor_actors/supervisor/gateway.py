@@ -1,0 +1,238 @@
+"""The socket to the clients, and the one on which events are published.
+
+Knows nothing of jobs: requests go to the engine as they are. Invariant: whatever a client sends, nothing here
+raises; garbage is counted, and who sent it has to say Hello again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zmq
+
+from conveyor_actors.config import SupervisorConfig
+from conveyor_actors.engine.inputs import ClientSays, Input
+from conveyor_actors.errors import InvalidConfig
+from conveyor_actors.supervisor.logs import event
+from conveyor_actors.supervisor.reactor import readable
+from conveyor_actors.wire import (
+    PROTOCOL_VERSION,
+    Body,
+    Ended,
+    EventBatch,
+    EventRow,
+    GetInfo,
+    GetWorkers,
+    Hello,
+    JobView,
+    Ping,
+    Pong,
+    Published,
+    Refused,
+    Reply,
+    ReplyBody,
+    Request,
+    Reset,
+    Stop,
+    Welcome,
+    decode_request,
+    encode,
+)
+
+log: Final = logging.getLogger("conveyor.clients")
+
+#: What a message may have beyond the users' data in it.
+_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+_HANDSHAKE_MS_MAX: Final = 5_000
+#: How long the end waits for replies that are still on their way.
+_LAST_WORDS_MS: Final = 200
+EVENTS_SUFFIX: Final = ".events"
+#: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.
+SYNC_PREFIX: Final = b"\xff"
+
+#: (route, number of the request, what is asked): answered by the supervisor, not by the engine.
+Question = tuple[bytes, int, Body]
+
+
+class Gateway:
+    """One ROUTER for all clients, one XPUB for all who follow events."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], config: SupervisorConfig, incarnation: int) -> None:
+        self._config = config
+        self._incarnation = incarnation
+        self._sessions: dict[bytes, int] = {}
+        self._topics: set[bytes] = set()
+        self._last_by_topic: dict[bytes, int] = {}
+        self._published_from = 0
+        self.garbage = 0
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, max(config.max_payload, 64 * 1024 * 1024) + _ENVELOPE_BYTES)
+        self.events = context.socket(zmq.XPUB)
+        self.events.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self.events.setsockopt(zmq.MAXMSGSIZE, 4096)
+        for socket in (self.socket, self.events):
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS_MAX)
+            socket.setsockopt(zmq.IPV6, 1)
+        self.socket.setsockopt(zmq.SNDHWM, 10_000)
+        for address in config.listen:
+            self._bind(self.socket, address)
+            self._bind(self.events, events_address(address))
+
+    def _bind(self, socket: zmq.Socket[bytes], address: str) -> None:
+        before = os.umask(0o177)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            raise InvalidConfig(f"cannot listen on {address}: {error.strerror}; change supervisor.listen") from error
+        finally:
+            os.umask(before)
+        if address.startswith("ipc://"):
+            path = Path(address.removeprefix("ipc://"))
+            if self._config.socket_group is not None:
+                _give_to_group(path, self._config.socket_group)
+            path.chmod(self._config.socket_mode)
+
+    # -- receiving --------------------------------------------------------------------------------------
+
+    def receive(self, inputs: list[Input], questions: list[Question], limit: int) -> int:
+        """Takes up to `limit` messages; gives how many there were."""
+        socket = self.socket
+        for taken in range(limit):
+            if not readable(socket):
+                return taken
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+            self._take(frames, inputs, questions)
+        return limit
+
+    def _take(self, frames: list[bytes], inputs: list[Input], questions: list[Question]) -> None:
+        route = frames[0]
+        try:
+            if len(frames) != 2:
+                raise msgspec.DecodeError(f"{len(frames) - 1} frames instead of one")
+            request = decode_request(frames[1])
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+            self._drop(route, f"the message cannot be read: {error}")
+            return
+        body = request.body
+        if isinstance(body, Hello):
+            self._welcome(route, request, body)
+            return
+        client = self._sessions.get(route)
+        if client is None:
+            self.send(route, encode(Reply(0, Reset())))
+        elif isinstance(body, Ping):
+            self.reply(route, request.no, Pong())
+        elif isinstance(body, (GetInfo, GetWorkers, Stop)):
+            questions.append((route, request.no, body))
+        else:
+            inputs.append(ClientSays(route, client, request.no, request.low, body))
+
+    def _welcome(self, route: bytes, request: Request, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            told = (
+                f"the client speaks version {hello.version} of the protocol, this supervisor {PROTOCOL_VERSION}: "
+                "install the same release of conveyor-actors on both sides"
+            )
+            self.reply(route, request.no, Refused("ProtocolError", told))
+            return
+        self._sessions[route] = hello.client
+        welcome = Welcome(PROTOCOL_VERSION, self._incarnation, self._config.max_payload, "~" + EVENTS_SUFFIX)
+        self.reply(route, request.no, welcome)
+
+    def _drop(self, route: bytes, why: str) -> None:
+        self.garbage += 1
+        self._sessions.pop(route, None)
+        event(log, "warning", "a client was dropped", reason=why[:500])
+        self.reply(route, 0, Refused("ProtocolError", why[:500]))
+
+    # -- sending ----------------------------------------------------------------------------------------
+
+    def reply(self, route: bytes, no: int, body: ReplyBody) -> None:
+        self.send(route, encode(Reply(no, body)))
+
+    def send(self, route: bytes, message: bytes) -> None:
+        """Never waits. A client that is gone, or that does not read, is forgotten; it asks again when it is back."""
+        try:
+            self.socket.send_multipart((route, message), zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self._sessions.pop(route, None)
+
+    def forget_gone(self) -> None:
+        """A ROUTER does not tell who has left; sending does."""
+        for route in list(self._sessions):
+            self.reply(route, 0, Pong())
+
+    def push_ended(self, ended: dict[bytes, list[JobView]]) -> None:
+        for route, jobs in ended.items():
+            if route in self._sessions:
+                self.reply(route, 0, Ended(jobs))
+
+    # -- events -----------------------------------------------------------------------------------------
+
+    def take_subscriptions(self) -> None:
+        while True:
+            try:
+                message = self.events.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            topic = message[1:]
+            if topic.startswith(SYNC_PREFIX):
+                if message[:1] == b"\1":
+                    self._publish(topic, b"")
+            elif message[:1] == b"\1":
+                self._topics.add(topic)
+            else:
+                self._topics.discard(topic)
+
+    def publish(self, batch: EventBatch) -> None:
+        """One message for each queue. Nobody follows: nothing is done."""
+        if not self._topics:
+            self._last_by_topic.clear()
+            self._published_from = batch.first + len(batch.rows) - 1
+            return
+        by_topic: dict[bytes, list[tuple[int, EventRow]]] = {}
+        for seq, row in enumerate(batch.rows, batch.first):
+            by_topic.setdefault((row[1] or "").encode() + b"\0", []).append((seq, row))
+        for topic, rows in by_topic.items():
+            before = self._last_by_topic.get(topic, self._published_from)
+            self._last_by_topic[topic] = rows[-1][0]
+            self._publish(topic, encode(Published(before, batch.at_ms, rows)))
+
+    def _publish(self, topic: bytes, message: bytes) -> None:
+        with contextlib.suppress(zmq.Again):  # whoever is too slow reads the log
+            self.events.send_multipart((topic, message), zmq.NOBLOCK)
+
+    def close(self) -> None:
+        self.socket.close(_LAST_WORDS_MS)
+        self.events.close(_LAST_WORDS_MS)
+        for address in self._config.listen:
+            for each in (address, events_address(address)):
+                if each.startswith("ipc://"):
+                    Path(each.removeprefix("ipc://")).unlink(missing_ok=True)
+
+
+def events_address(address: str) -> str:
+    """Where events are published for a listen address: beside an ipc socket, on the next port of a tcp one."""
+    if address.startswith("ipc://"):
+        return address + EVENTS_SUFFIX
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"
+
+
+def _give_to_group(path: Path, group: str) -> None:
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+    except (KeyError, PermissionError) as error:
+        raise InvalidConfig(
+            f"socket_group = {group!r}: no such group, or this user may not give files to it"
+        ) from error

@@ -1,0 +1,386 @@
+"""The supervisor's loop: collect, decide, commit, release.
+
+The shell around the engine: it has all the sockets, processes and clocks, and no opinion on jobs. Invariant:
+nothing leaves this process before the commit it depends on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+import zmq
+
+from conveyor_actors.box import BEAT_NS, TOKEN
+from conveyor_actors.config import Config
+from conveyor_actors.engine.effects import Effects
+from conveyor_actors.engine.engine import Engine
+from conveyor_actors.engine.inputs import ClientSays, Drain, Input, Moment, Recalled, SetFull, Wake
+from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
+from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
+from conveyor_actors.supervisor import health, liveness
+from conveyor_actors.supervisor.datadir import DataDir
+from conveyor_actors.supervisor.gateway import Gateway, Question
+from conveyor_actors.supervisor.logs import event
+from conveyor_actors.supervisor.pools import Host, Pool, WorkerProcess, read_outcomes
+from conveyor_actors.supervisor.reactor import Reactor
+from conveyor_actors.supervisor.shutdown import Phase, Shutdown
+from conveyor_actors.supervisor.switchboard import Switchboard
+from conveyor_actors.supervisor.takeover import store_id, sweep_run, take_over
+from conveyor_actors.units import format_duration
+from conveyor_actors.wire import Done, GetInfo, GetWorkers, InfoReply, Stop, Workers
+
+log: Final = logging.getLogger("conveyor.supervisor")
+
+#: How long one tick goes on taking messages into its transaction, and how many at a time.
+_COLLECT_NS_MAX: Final = 4_000_000
+_COLLECT_MESSAGES_MAX: Final = 256
+_DISK_SECONDS: Final = 1.0
+_SYNC_SECONDS: Final = 0.1
+_CLIENTS_SECONDS: Final = 60.0
+_RECALL_AGAIN_SECONDS: Final = 0.001
+EXIT_KILLED: Final = 3
+
+
+class Poison(Exception):
+    """An input that the engine could not handle."""
+
+    def __init__(self, index: int, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.index = index
+        self.cause = cause
+
+
+def engine_settings(config: Config) -> Settings:
+    return Settings(
+        {name: PoolSettings(pool.queues) for name, pool in config.pools.items()},
+        {
+            name: QueueSettings(queue.max_stalled_count, queue.remove_on_complete, queue.remove_on_fail)
+            for name, queue in config.queues.items()
+        },
+        config.supervisor.max_payload,
+    )
+
+
+class Loop:
+    """Owns the store, the engine, all sockets and all pools."""
+
+    def __init__(self, config: Config, data_dir: DataDir, warnings: list[str]) -> None:
+        self._config = config
+        self._warnings = warnings
+        self._inputs: list[Input] = []
+        self._questions: list[Question] = []
+        self._after_commit: list[Callable[[], None]] = []
+        self._tick_us = 0
+        self._unsynced = False
+        self._started_ms = time.time_ns() // 1_000_000
+        self._random = random.Random()
+        self._shutdown = Shutdown(config.supervisor.shutdown_timeout_ms / 1000)
+        self._on_ready: Callable[[], None] | None = None
+        survivors, boxes = take_over(data_dir.path, data_dir.run)
+        self._store = LmdbStore(data_dir.store, durability=config.supervisor.durability)
+        self._engine = Engine(engine_settings(config))
+        self._engine.start(self._store.begin(), survivors, self._now())
+        self._store.commit()
+        self._store.sync()  # the incarnation must survive a power cut, also with relaxed durability
+        for box in boxes:
+            box.remove()
+        sweep_run(data_dir.run)
+        self._reactor = Reactor()
+        self._zmq = zmq.Context()
+        self._zmq.setsockopt(zmq.MAX_SOCKETS, 65_000)
+        address = f"ipc://{data_dir.run / 'workers.sock'}"
+        self._switchboard = Switchboard(self._zmq, address)
+        self._gateway = Gateway(self._zmq, config.supervisor, self._engine.memory.incarnation)
+        host = Host(
+            config.root,
+            data_dir.run,
+            store_id(data_dir.path),
+            self._engine.memory.incarnation,
+            address,
+            config.supervisor.max_payload,
+            self._look_ms() // 2,
+            self._inputs,
+            self._reactor.watch,
+            self._reactor.unwatch,
+            self._reactor.later,
+            self._after_commit.append,
+        )
+        self._pools = {name: Pool(pool, host) for name, pool in config.pools.items()}
+
+    # -- the loop ---------------------------------------------------------------------------------------
+
+    def run(self, on_ready: Callable[[], None]) -> int:
+        """Until a shutdown is complete; gives the exit status."""
+        self._on_ready = on_ready
+        for socket in (self._switchboard.socket, self._gateway.socket, self._gateway.events):
+            self._reactor.add_socket(socket)
+        self._reactor.catch(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        for pool in self._pools.values():
+            pool.start()
+        self._check_disk()
+        self._look_again()
+        self._forget_clients_again()
+        if self._store.relaxed:
+            self._sync_again()
+        while not self._shutdown.finished(busy=self._busy()):
+            self._turn()
+        event(log, "info", "stopped", killed_jobs=self._shutdown.killed)
+        return EXIT_KILLED if self._shutdown.killed else 0
+
+    def _turn(self) -> None:
+        engine = self._engine
+        ready = self._reactor.wait(0 if self._inputs else engine.wake_ms, engine.wake_us)
+        if self._gateway.events in ready:
+            self._gateway.take_subscriptions()
+        self._collect()  # what a worker has sent comes before its death
+        self._reactor.run_ready()
+        for number in self._reactor.signals:
+            self._signalled(number)
+        self._reactor.signals.clear()
+        self._step_down(self._shutdown.advance(time.monotonic(), busy=self._busy()))
+        if self._inputs or self._due():
+            self._tick()
+        self._answer_questions()
+        if self._on_ready is not None and all(pool.settled for pool in self._pools.values()):
+            on_ready, self._on_ready = self._on_ready, None
+            event(log, "info", "ready", url=self._config.supervisor.listen[0], pools=list(self._pools))
+            on_ready()
+
+    def _collect(self) -> int:
+        """Takes what has arrived into the inputs of the tick; gives how many messages that were."""
+        workers = {id: worker for pool in self._pools.values() for id, worker in pool.workers.items()}
+        taken = self._switchboard.receive(workers, self._inputs, _COLLECT_MESSAGES_MAX)
+        return taken + self._gateway.receive(self._inputs, self._questions, _COLLECT_MESSAGES_MAX)
+
+    def _due(self) -> bool:
+        engine = self._engine
+        if engine.wake_us is not None and engine.wake_us <= time.monotonic_ns() // 1000:
+            return True
+        return engine.wake_ms is not None and engine.wake_ms <= time.time_ns() // 1_000_000
+
+    def _now(self) -> Moment:
+        return Moment(time.time_ns() // 1_000_000, time.monotonic_ns() // 1000, self._random.random(), self._tick_us)
+
+    # -- the tick ---------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        moment = self._now()
+        effects = self._decide_and_commit(moment)
+        self._engine.committed()
+        self._unsynced = True
+        self._release(effects)
+        self._tick_us = time.monotonic_ns() // 1000 - moment.mono_us
+
+    def _decide_and_commit(self, moment: Moment) -> Effects:
+        """One transaction; aborted if the map is full or an input raises, and done again without what was wrong."""
+        store, engine = self._store, self._engine
+        handled: list[Input] = []
+        refused: dict[int, str] = {}
+        again = False
+        while True:
+            tables = store.begin()
+            try:
+                if again:
+                    engine.reload(tables)
+                engine.begin(tables, moment)
+                self._handle_all(handled, refused)
+                if not again:
+                    self._handle_new(handled)
+                effects = engine.finish()
+                store.commit()
+                return effects
+            except MapFull:
+                store.abort()
+                event(log, "info", "the store's map was full and has grown", bytes=store.grow())
+            except Poison as poison:
+                store.abort()
+                refused[poison.index] = f"{type(poison.cause).__name__}: {poison.cause}"
+                told = "an input could not be handled and was left out"
+                event(log, "error", told, exc_info=poison.cause, input=type(handled[poison.index]).__name__)
+            again = True
+
+    def _handle_all(self, handled: list[Input], refused: dict[int, str]) -> None:
+        for index, message in enumerate(handled):
+            if index in refused:
+                if isinstance(message, ClientSays):
+                    self._engine.refuse(message, f"the request could not be carried out: {refused[index]}")
+            else:
+                self._handle(index, message)
+
+    def _handle_new(self, handled: list[Input]) -> None:
+        """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
+        until_ns = time.monotonic_ns() + _COLLECT_NS_MAX
+        while True:
+            new = self._inputs or [Wake()]
+            start = len(handled)
+            handled += new
+            self._inputs.clear()
+            for index in range(start, len(handled)):
+                self._handle(index, handled[index])
+            if time.monotonic_ns() > until_ns or not self._collect() or not self._inputs:
+                return
+
+    def _handle(self, index: int, message: Input) -> None:
+        try:
+            self._engine.handle(message)
+        except MapFull:
+            raise
+        except Exception as error:
+            raise Poison(index, error) from error
+
+    def _release(self, effects: Effects) -> None:
+        gateway = self._gateway
+        for route, reply in effects.replies:
+            gateway.send(route, reply)
+        for id, tasks in effects.dispatches:
+            worker = self._worker(id)
+            if worker is not None:
+                self._switchboard.send(worker, tasks)
+        if effects.ended:
+            gateway.push_ended(effects.ended)
+        if effects.events is not None:
+            gateway.publish(effects.events)
+        for id in effects.recalls:
+            self._recall(id)
+        after, self._after_commit[:] = list(self._after_commit), []
+        for call in after:
+            call()
+
+    def _worker(self, id: str) -> WorkerProcess | None:
+        pool = self._pools.get(id.rpartition("-")[0])
+        return None if pool is None else pool.workers.get(id)
+
+    def _recall(self, id: str) -> None:
+        """Takes back what the worker has not claimed, whether or not it can listen."""
+        worker, held = self._worker(id), self._engine.memory.workers.get(id)
+        if worker is None or held is None or not held.leases:
+            return
+        upto = max(held.leases)
+        state = worker.box.recall(upto)
+        if state is None:  # it is claiming at this very moment
+            self._reactor.later(_RECALL_AGAIN_SECONDS, lambda: self._recall(id))
+        else:
+            self._inputs.append(Recalled(id, state.claimed, upto, read_outcomes(state.outcomes)))
+
+    # -- answers of the shell's own ---------------------------------------------------------------------
+
+    def _answer_questions(self) -> None:
+        for route, no, question in self._questions:
+            if isinstance(question, GetInfo):
+                starting = self._on_ready is not None and self._shutdown.phase is Phase.RUNNING
+                info = health.make_info(
+                    "starting" if starting else self._shutdown.state,
+                    self._started_ms,
+                    self._engine.memory,
+                    self._pools.values(),
+                    self._store,
+                    self._warnings,
+                )
+                self._gateway.reply(route, no, InfoReply(info))
+            elif isinstance(question, GetWorkers):
+                workers = [worker for pool in self._pools.values() for worker in pool.workers.values()]
+                told = [health.make_worker(worker, self._engine.memory) for worker in workers]
+                self._gateway.reply(route, no, Workers(told))
+            elif isinstance(question, Stop):
+                self._gateway.reply(route, no, Done())
+                self._stop(None if question.timeout_ms is None else question.timeout_ms / 1000)
+        self._questions.clear()
+
+    # -- looking after the host -------------------------------------------------------------------------
+
+    def _look_ms(self) -> int:
+        queues = [self._config.queue(""), *self._config.queues.values()]
+        return min(min(queue.lock_duration_ms // 4, queue.stalled_interval_ms) for queue in queues)
+
+    def _look_again(self) -> None:
+        now_ns = time.monotonic_ns()
+        for pool in self._pools.values():
+            for worker in list(pool.workers.values()):
+                self._look_at(worker, now_ns)
+        self._reactor.later(self._look_ms() / 1000, self._look_again)
+
+    def _look_at(self, worker: WorkerProcess, now_ns: int) -> None:
+        slots = worker.box.slots
+        lease = self._engine.memory.leases.get(slots[TOKEN])
+        if lease is None or not worker.ready or worker.cause is not None:
+            worker.watch = None
+            return
+        lock_ms = self._config.queue(lease.queue.name).lock_duration_ms
+        worker.watch, stalled = liveness.look(
+            worker.watch, worker.pid, worker.threads, slots[BEAT_NS], lock_ms * 1_000_000, now_ns
+        )
+        if stalled:
+            worker.kill("stalled", f"no heartbeat and no progress for {format_duration(lock_ms)} (lock_duration)")
+
+    def _check_disk(self) -> None:
+        message = health.full_message(health.disk_free(self._store), self._config.supervisor.min_free_disk, self._store)
+        if (message is None) != (self._engine.memory.full is None):
+            event(log, "warning" if message else "info", message or "there is room on the disk again")
+            self._inputs.append(SetFull(message))
+        self._reactor.later(_DISK_SECONDS, self._check_disk)
+
+    def _forget_clients_again(self) -> None:
+        self._gateway.forget_gone()
+        self._reactor.later(_CLIENTS_SECONDS, self._forget_clients_again)
+
+    def _sync_again(self) -> None:
+        if self._unsynced:
+            self._unsynced = False
+            self._store.sync()
+        self._reactor.later(_SYNC_SECONDS, self._sync_again)
+
+    # -- the way down -------------------------------------------------------------------------------------
+
+    def _busy(self) -> bool:
+        """Whether there is still something to be recorded."""
+        return bool(self._engine.memory.leases or self._inputs)
+
+    def _signalled(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._stop(None)
+        elif number == signal.SIGHUP:
+            event(log, "warning", "SIGHUP: reload is not available in this version; restart the supervisor")
+
+    def _stop(self, timeout_s: float | None) -> None:
+        before = self._shutdown.phase
+        phase = self._shutdown.request(time.monotonic(), timeout_s)
+        if before is Phase.RUNNING:
+            event(log, "info", "stopping: running jobs may finish", running=len(self._engine.memory.leases))
+            self._inputs.append(Drain())
+            self._schedule_step()
+        elif phase is not before:
+            self._step_down(phase)
+
+    def _schedule_step(self) -> None:
+        wakes_in = self._shutdown.wakes_in(time.monotonic())
+        if wakes_in is not None:
+            self._reactor.later(wakes_in + 0.001, lambda: None)
+
+    def _step_down(self, phase: Phase | None) -> None:
+        if phase is None:
+            return
+        workers = [worker for pool in self._pools.values() for worker in pool.workers.values()]
+        busy = [worker for worker in workers if worker.box.slots[TOKEN]]
+        if phase is Phase.ABORTING:
+            event(log, "warning", "the time to stop is over: running jobs are asked to end", running=len(busy))
+            for worker in workers:
+                worker.box.ask_to_abort()
+        elif phase is Phase.KILLING:
+            event(log, "warning", "running jobs are killed and return to their queues", running=len(busy))
+            for worker in workers:
+                worker.kill("stopped")
+        self._schedule_step()
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.stop()
+        self._gateway.close()
+        self._switchboard.close()
+        self._zmq.term()
+        self._reactor.close()
+        self._store.close()

@@ -1,0 +1,130 @@
+"""`conveyor-supervisor`: reads the configuration, takes the data directory, runs the loop."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import logging
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from conveyor_actors import __version__
+from conveyor_actors.config import CONFIG_NAME, Config, load_config, not_effective, refuse_unsupported
+from conveyor_actors.errors import ConveyorError, InvalidConfig, StoreError
+from conveyor_actors.supervisor import logs
+from conveyor_actors.supervisor.datadir import DataDir
+from conveyor_actors.supervisor.loop import Loop
+
+log: Final = logging.getLogger("conveyor.supervisor")
+
+EXIT_USAGE: Final = 2
+EXIT_FAILED: Final = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    try:
+        logs.configure(options.log_level)
+        config = _config(options)
+        refuse_unsupported(config)
+    except ConveyorError as error:
+        sys.exit(_complain(error, EXIT_USAGE))
+    if options.check:
+        for warning in not_effective(config):
+            sys.stderr.write(f"warning: {warning}\n")
+        sys.stdout.write(f"{options.config}: the configuration is valid\n")
+        return
+    try:
+        status = run(config, options.ready_fd)
+    except InvalidConfig as error:
+        sys.exit(_complain(error, EXIT_USAGE))
+    except StoreError as error:
+        logs.event(log, "critical", str(error))
+        sys.exit(EXIT_FAILED)
+    sys.exit(status)
+
+
+def run(config: Config, ready_fd: int | None) -> int:
+    """The supervisor's whole life in this process; gives its exit status."""
+    _raise_file_limit()
+    warnings = not_effective(config)
+    for warning in warnings:
+        logs.event(log, "warning", warning)
+    with DataDir.open(config.supervisor.data_dir) as data_dir:
+        loop = Loop(config, data_dir, warnings)
+        try:
+            gc.freeze()  # what exists now lives as long as the process
+            return loop.run(lambda: _tell_ready(ready_fd))
+        finally:
+            loop.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="conveyor-supervisor",
+        description="Runs the jobs of a data directory on this host.",
+        epilog="Environment variables CONVEYOR_<SECTION>_<KEY> win over the file, flags over both.",
+    )
+    parser.add_argument("--config", default=CONFIG_NAME, metavar="FILE", help=f"configuration (default: {CONFIG_NAME})")
+    parser.add_argument("--check", action="store_true", help="validate the configuration and exit")
+    parser.add_argument(
+        "--root", metavar="DIR", help="where relative paths and imports start (default: the file's folder)"
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="instead of supervisor.data_dir")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any key, such as supervisor.durability=relaxed"
+    )
+    parser.add_argument("--log-level", default="info", choices=list(logs.LEVELS))
+    parser.add_argument("--ready-fd", type=int, metavar="FD", help="write a line to this descriptor when ready")
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+def _config(options: argparse.Namespace) -> Config:
+    overrides: dict[str, Any] = {"supervisor.data_dir": options.data_dir}
+    for text in options.set:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidConfig(f"--set {text}: use --set KEY=VALUE, for example --set pools.default.workers=2")
+        overrides[key] = _value(value)
+    root = None if options.root is None else Path(options.root).resolve()
+    return load_config(options.config, root=root, overrides=overrides)
+
+
+def _value(text: str) -> Any:
+    """A value of a flag as it would be read from the file; what is no TOML is text."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _raise_file_limit() -> None:
+    """libzmq aborts the process when descriptors run out, so there should be plenty."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _tell_ready(fd: int | None) -> None:
+    if fd is not None:
+        with contextlib.suppress(OSError):
+            os.write(fd, b"ready\n")
+            os.close(fd)
+
+
+def _complain(error: ConveyorError, status: int) -> int:
+    sys.stderr.write(f"conveyor-supervisor: {error}\n")
+    return status
+
+
+if __name__ == "__main__":
+    main()

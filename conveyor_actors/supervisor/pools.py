@@ -1,0 +1,419 @@
+"""Pools: a spawner each, and the workers it forks; started, watched, replaced, and suspended when they cannot start.
+
+Knows nothing of jobs beyond the tokens in the boxes. It tells the engine what happened by appending inputs.
+Invariant: a worker's death is told once, after it and its descendants are gone and all it had finished was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from conveyor_actors.box import BOOT, PID, START_TICKS, Box
+from conveyor_actors.config import PoolConfig
+from conveyor_actors.engine.inputs import Input, PoolDown, PoolReady, WorkerDied, WorkerReady
+from conveyor_actors.engine.supervision import over_intensity, restart_delay_ms
+from conveyor_actors.model import PoolInfo
+from conveyor_actors.supervisor import processes
+from conveyor_actors.supervisor.liveness import Watch
+from conveyor_actors.supervisor.logs import event
+from conveyor_actors.supervisor.spawner import MESSAGE_BYTES_MAX
+from conveyor_actors.units import format_size
+from conveyor_actors.wire import (
+    Catalogue,
+    Exited,
+    Fork,
+    Forked,
+    ImportFailed,
+    Outcome,
+    Ready,
+    Setup,
+    decode_outcomes,
+    decode_report,
+    encode,
+)
+
+log: Final = logging.getLogger("conveyor.pools")
+
+_READY_SECONDS_MAX: Final = 60.0
+_STRAYS_SECONDS_MAX: Final = 0.5
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+Cause = Literal["crashed", "stalled", "orphaned", "stopped"]
+
+
+class Host(msgspec.Struct):
+    """What a pool needs of the supervisor around it."""
+
+    root: Path
+    run: Path
+    store_id: str
+    incarnation: int
+    address: str
+    max_payload: int
+    beat_ms: int
+    #: Inputs for the next tick.
+    inputs: list[Input]
+    #: (file descriptor, what to do when it is readable)
+    watch: Callable[[int, Callable[[], None]], None]
+    unwatch: Callable[[int], None]
+    #: (seconds from now, what to do then)
+    later: Callable[[float, Callable[[], None]], None]
+    after_commit: Callable[[Callable[[], None]], None]
+
+
+class WorkerProcess:
+    """A forked worker, from the order to its end."""
+
+    __slots__ = ("box", "cause", "dead", "id", "identity", "pid", "pidfd", "pool", "ready", "stall", "threads", "watch")
+
+    def __init__(self, id: str, pool: Pool, box: Box) -> None:
+        self.id = id
+        self.pool = pool
+        self.box = box
+        self.identity = f"{id}:{secrets.token_hex(8)}".encode()
+        self.pid = 0
+        self.pidfd = -1
+        self.ready = False
+        self.dead = False
+        self.threads: list[int] = []
+        #: Why it was killed, if it was us.
+        self.cause: Cause | None = None
+        self.stall = ""
+        self.watch: Watch | None = None
+
+    def kill(self, cause: Cause, why: str = "") -> None:
+        """From outside; its pidfd makes sure that nobody else is hit."""
+        if self.cause is None:
+            self.cause, self.stall = cause, why
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+
+class Pool:
+    """One `[pools.NAME]`."""
+
+    def __init__(self, config: PoolConfig, host: Host) -> None:
+        self.config = config
+        self.host = host
+        self.state = "starting"
+        self.reason = ""
+        self.workers: dict[str, WorkerProcess] = {}
+        self.handlers: list[str] = []
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._process_fd = -1
+        self._spawner_id = ""
+        self._numbers = 0
+        self._early_deaths_ms: list[int] = []
+        self._early_deaths_in_a_row = 0
+        self._oom_kills = processes.oom_kills()
+
+    @property
+    def spawner_pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def info(self) -> PoolInfo:
+        ready = sum(1 for worker in self.workers.values() if worker.ready)
+        queues, wanted = list(self.config.queues), self.config.workers
+        return PoolInfo(self.config.name, self.state, queues, wanted, ready, self.handlers, self.reason)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing more to wait for at a start."""
+        if self.state == "suspended":
+            return True
+        return self.state == "ready" and sum(1 for w in self.workers.values() if w.ready) >= self.config.workers
+
+    # -- the spawner ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the spawner by exec: it shares no memory, no store and no sockets with us."""
+        config, host = self.config, self.host
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._spawner_id = secrets.token_hex(8)
+        environment = {
+            **os.environ,
+            **{name: str(config.threads_per_worker) for name in _THREAD_VARIABLES},
+            **config.env,
+            processes.STORE_VARIABLE: host.store_id,
+            processes.SPAWNER_VARIABLE: self._spawner_id,
+        }
+        command = [sys.executable, "-P", "-m", "conveyor_actors.supervisor.spawner", str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,  # what a terminal sends reaches the supervisor alone
+            )
+        self._process_fd = os.pidfd_open(self._process.pid)
+        self._control = ours
+        paths = [str(path) for path in config.pythonpath]
+        ours.send(encode(Setup(os.getpid(), str(host.root), paths, list(config.imports), host.max_payload)))
+        host.watch(ours.fileno(), self._read_reports)
+        host.watch(self._process_fd, self._spawner_died)
+        spawner_id = self._spawner_id
+        host.later(_READY_SECONDS_MAX, lambda: self._check_import_time(spawner_id))
+
+    def _check_import_time(self, spawner_id: str) -> None:
+        if self._spawner_id == spawner_id and self.state == "starting":
+            told = f"pool {self.config.name}: its handlers have been importing for {_READY_SECONDS_MAX:.0f} s"
+            event(log, "warning", told, imports=list(self.config.imports))
+
+    def _read_reports(self) -> None:
+        control = self._control
+        while control is not None and control is self._control:
+            try:
+                message, rights, _, _ = control.recvmsg(MESSAGE_BYTES_MAX, socket.CMSG_SPACE(4))
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                message, rights = b"", []
+            if not message:
+                self._close_control()  # the pidfd of the spawner tells the rest
+                return
+            fds = array("i")
+            for _, kind, raw in rights:
+                if kind == socket.SCM_RIGHTS:
+                    fds.frombytes(raw)
+            self._take_report(message, fds)
+
+    def _take_report(self, message: bytes, fds: array[int]) -> None:
+        report = decode_report(message)
+        match report:
+            case Catalogue():
+                self._ready(report)
+            case ImportFailed():
+                self._suspend(f"{report.module} cannot be imported: {report.traceback.strip().splitlines()[-1]}")
+                event(
+                    log,
+                    "error",
+                    f"pool {self.config.name}: {report.module} cannot be imported",
+                    traceback=report.traceback,
+                )
+            case Forked():
+                self._forked(report, fds[0])
+            case Exited():
+                self._exited(report)
+
+    def _ready(self, catalogue: Catalogue) -> None:
+        self.state, self.reason = "ready", ""
+        self.handlers = sorted(entry.name for entry in catalogue.handlers)
+        self.host.inputs.append(PoolReady(self.config.name, catalogue.handlers))
+        event(log, "info", f"pool {self.config.name}: handlers imported", handlers=self.handlers, pid=self.spawner_pid)
+        if not self.handlers:
+            event(
+                log,
+                "warning",
+                f"pool {self.config.name} has no handlers: set `imports` to the modules that declare them",
+            )
+        self._fill()
+
+    def _spawner_died(self) -> None:
+        """Its workers die with it; it comes back."""
+        process = self._process
+        if process is None:
+            return
+        status = process.wait()
+        self.host.unwatch(self._process_fd)
+        os.close(self._process_fd)
+        self._process, self._process_fd = None, -1
+        self._read_reports()  # what it said before it died
+        self._close_control()
+        if self.state in ("suspended", "stopped"):
+            return
+        told = f"pool {self.config.name}: its spawner ended with {_describe_returncode(status)}"
+        event(log, "error", told, workers=len(self.workers))
+        self.state = "starting"
+        self.host.inputs.append(PoolDown(self.config.name))
+        for worker in list(self.workers.values()):
+            worker.kill("orphaned", "its spawner died")
+            if worker.pidfd < 0:
+                self._finish(worker, "its spawner died before it was forked")
+        self._count_early_death(told)
+        if self.state == "starting":
+            self.host.later(self._delay(), self._restart)
+
+    def _restart(self) -> None:
+        if self.state != "starting" or self._process is not None:
+            return
+        if self.workers:  # not before every worker of the old one is dead
+            self.host.later(0.02, self._restart)
+            return
+        self.start()
+
+    def _close_control(self) -> None:
+        if self._control is not None:
+            self.host.unwatch(self._control.fileno())
+            self._control.close()
+            self._control = None
+
+    # -- workers --------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Orders workers until there are as many as configured."""
+        while self.state == "ready" and len(self.workers) < self.config.workers and self._control is not None:
+            self._numbers += 1
+            id = f"{self.config.name}-{self._numbers}"
+            path = self.host.run / f"{self.host.incarnation}-{id}.box"
+            worker = WorkerProcess(id, self, Box.create(path))
+            order = Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)
+            try:
+                self._control.send(encode(order))
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                worker.box.remove()
+                if self._process is not None:
+                    self.host.later(0.05, self._fill)
+                return
+            self.workers[id] = worker
+
+    def _forked(self, report: Forked, pidfd: int) -> None:
+        worker = self.workers[report.worker]
+        worker.pid, worker.pidfd = report.pid, pidfd
+        slots = worker.box.slots
+        slots[START_TICKS], slots[BOOT], slots[PID] = report.start_ticks, processes.boot_number(), report.pid
+        self.host.watch(pidfd, lambda: self._worker_gone(worker))
+
+    def worker_ready(self, worker: WorkerProcess, said: Ready) -> None:
+        worker.ready = True
+        worker.threads = said.threads
+        self._early_deaths_in_a_row = 0
+        self.host.inputs.append(WorkerReady(worker.id, self.config.name, said.pid))
+        event(log, "debug", f"pool {self.config.name}: worker {worker.id} is ready", pid=said.pid)
+
+    def _worker_gone(self, worker: WorkerProcess) -> None:
+        """The kernel says that it is dead. The spawner sweeps what it left and reports; without a spawner we do."""
+        self.host.unwatch(worker.pidfd)
+        worker.dead = True
+        if self._process is None:
+            deadline = time.monotonic() + _STRAYS_SECONDS_MAX
+            processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline)
+            self._finish(worker, "died with its spawner")
+
+    def _exited(self, report: Exited) -> None:
+        worker = self.workers.get(report.worker)
+        if worker is not None:
+            self._finish(worker, self._words(worker, report))
+
+    def _words(self, worker: WorkerProcess, report: Exited) -> str:
+        if worker.stall:
+            return f"worker {worker.id} (pid {report.pid}) was killed: {worker.stall}"
+        words = f"worker {worker.id} (pid {report.pid}) {processes.describe_status(report.status)}"
+        if os.WIFSIGNALED(report.status) and os.WTERMSIG(report.status) == signal.SIGKILL and worker.cause is None:
+            kills, self._oom_kills = self._oom_kills, processes.oom_kills()
+            if self._oom_kills > kills:
+                words += ", probably by the kernel for want of memory"
+        words += f"; it had held up to {format_size(report.peak_memory)}"
+        if report.swept:
+            words += f"; {report.swept} of its child processes were killed"
+        return words
+
+    def _finish(self, worker: WorkerProcess, words: str) -> None:
+        """The end of a worker: the engine is told, its box goes once that is on disk, and another takes its place."""
+        del self.workers[worker.id]
+        if worker.pidfd >= 0:
+            if not worker.dead:
+                self.host.unwatch(worker.pidfd)
+            os.close(worker.pidfd)
+        state = worker.box.read()
+        cause: Cause = worker.cause or "crashed"
+        self.host.inputs.append(
+            WorkerDied(
+                worker.id,
+                self.config.name,
+                worker.pid,
+                state.token,
+                state.started_wall_ms,
+                read_outcomes(state.outcomes),
+                cause,
+                words,
+            )
+        )
+        self.host.after_commit(worker.box.remove)
+        if cause != "stopped":
+            event(log, "warning", f"pool {self.config.name}: {words}", cause=cause, running=bool(state.token))
+        if not worker.ready and cause == "crashed":
+            self._count_early_death(words)
+            self.host.later(self._delay(), self._fill)
+        else:
+            self._fill()
+
+    # -- giving up ------------------------------------------------------------------------------------
+
+    def _count_early_death(self, words: str) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._early_deaths_in_a_row += 1
+        self._early_deaths_ms.append(now_ms)
+        del self._early_deaths_ms[: -self.config.restart_intensity - 1]
+        if over_intensity(self._early_deaths_ms, self.config.restart_intensity, self.config.restart_period_ms, now_ms):
+            self._suspend(f"{len(self._early_deaths_ms)} deaths before ready in a short time; the last: {words}")
+
+    def _delay(self) -> float:
+        return restart_delay_ms(self._early_deaths_in_a_row, secrets.randbelow(1000) / 1000) / 1000
+
+    def _suspend(self, reason: str) -> None:
+        self.state, self.reason = "suspended", reason
+        if self._process is None or not any(worker.ready for worker in self.workers.values()):
+            self.host.inputs.append(PoolDown(self.config.name))
+        told = f"pool {self.config.name} is suspended, its jobs stay queued: {reason}"
+        event(log, "error", f"{told}. Mend the cause and restart the supervisor")
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Lets the spawner go; it kills what is left of its workers. Everything of ours is gone afterwards."""
+        self.state = "stopped"
+        for worker in self.workers.values():
+            worker.kill("stopped")
+        self._close_control()
+        process, self._process = self._process, None
+        if process is not None:
+            self.host.unwatch(self._process_fd)
+            os.close(self._process_fd)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                deadline = time.monotonic() + _STRAYS_SECONDS_MAX
+                processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline)
+        for worker in self.workers.values():
+            if worker.pidfd >= 0:
+                if not worker.dead:
+                    self.host.unwatch(worker.pidfd)
+                os.close(worker.pidfd)
+            worker.box.remove()
+        self.workers.clear()
+
+
+def read_outcomes(messages: list[bytes]) -> list[Outcome]:
+    """What a box holds. A part that cannot be read was being written when its worker died."""
+    found: list[Outcome] = []
+    for message in messages:
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            found += decode_outcomes(message)
+    return found
+
+
+def _describe_returncode(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"status {code}"

@@ -1,0 +1,241 @@
+"""The spawner: a small, single-threaded process that imports a pool's handlers once and forks its workers.
+
+It holds no store and no ZeroMQ context, since both break across a fork. It outlives nothing: when its supervisor is
+gone it kills its workers and goes. Invariant: a worker's end is reported after it and all its descendants are dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from array import array
+from typing import Final, NoReturn
+
+from conveyor_actors.handlers import registry
+from conveyor_actors.supervisor import processes
+from conveyor_actors.wire import (
+    Catalogue,
+    CatalogueEntry,
+    Exited,
+    Fork,
+    Forked,
+    ImportFailed,
+    Report,
+    Setup,
+    decode_fork,
+    decode_setup,
+    encode,
+)
+from conveyor_actors.worker.main import work
+
+MESSAGE_BYTES_MAX: Final = 128 * 1024
+_TRACEBACK_CHARS_MAX: Final = 32_000
+_SWEEP_SECONDS_MAX: Final = 2.0
+_OOM_SCORE: Final = "500"
+
+
+class SupervisorGone(Exception):
+    """Nobody is there to report to."""
+
+
+class Spawner:
+    """Forks and reaps."""
+
+    def __init__(self, control: socket.socket, setup: Setup) -> None:
+        self._control = control
+        self._setup = setup
+        self._workers: dict[int, str] = {}
+        self._supervisor = os.pidfd_open(setup.supervisor)
+        if os.getppid() != setup.supervisor:
+            raise SupervisorGone
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._strangers: frozenset[int] = frozenset()
+
+    def run(self) -> None:
+        """Until the supervisor is gone."""
+        self._strangers = frozenset(processes.children_of(os.getpid()))  # started by the imported modules
+        poll = select.poll()
+        for fd in (self._control.fileno(), self._supervisor, self._wake_read):
+            poll.register(fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+            self._reap()
+            if self._supervisor in ready:
+                raise SupervisorGone
+            if self._control.fileno() in ready:
+                self._fork(decode_fork(self._receive()))
+
+    def _receive(self) -> bytes:
+        try:
+            message = self._control.recv(MESSAGE_BYTES_MAX)
+        except ConnectionResetError:
+            raise SupervisorGone from None
+        if not message:
+            raise SupervisorGone
+        return message
+
+    def report(self, message: Report, *fds: int) -> None:
+        try:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+            self._control.sendmsg([encode(message)], rights)
+        except (BrokenPipeError, ConnectionResetError):
+            raise SupervisorGone from None
+
+    # -- forking --------------------------------------------------------------------------------------
+
+    def _fork(self, order: Fork) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(order, parent)
+        self._workers[pid] = order.worker
+        # Not reaped yet, so the pid is certainly that of our child.
+        pidfd = os.pidfd_open(pid)
+        try:
+            self.report(Forked(order.worker, pid, processes.start_ticks(pid)), pidfd)
+        finally:
+            os.close(pidfd)
+
+    def _become_worker(self, order: Fork, parent: int) -> NoReturn:
+        try:
+            processes.die_with_parent(parent)
+            os.setsid()
+            processes.become_subreaper()
+            self._let_go_of_the_spawner()
+            _prefer_for_oom()
+            _reseed_numpy()
+            work(order, self._setup.max_payload)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stderr.flush()
+            os._exit(1)  # never sys.exit: the handlers of atexit are the spawner's
+
+    def _let_go_of_the_spawner(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Only what is ours: files that handlers' modules opened must stay open, or their numbers would be used anew.
+        self._control.close()
+        for fd in (self._supervisor, self._wake_read, self._wake_write):
+            os.close(fd)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+    # -- reaping --------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            worker = self._workers.pop(pid, None)
+            if worker is not None:
+                self.report(Exited(worker, pid, status, self._sweep(), usage.ru_maxrss * 1024))
+
+    def _sweep(self) -> int:
+        """Kills what a dead worker left behind: as a subreaper we are its parent now. A living worker keeps its own."""
+        swept = 0
+        deadline = time.monotonic() + _SWEEP_SECONDS_MAX
+        while time.monotonic() < deadline:
+            strays = set(processes.children_of(os.getpid())) - self._workers.keys() - self._strangers
+            if not strays:
+                break
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its
+                with contextlib.suppress(ChildProcessError):
+                    if os.waitpid(pid, os.WNOHANG)[0]:
+                        swept += 1
+                    else:
+                        time.sleep(0.0005)
+        return swept
+
+    def kill_all(self) -> None:
+        """The end: nobody is left to report to."""
+        deadline = time.monotonic() + _SWEEP_SECONDS_MAX
+        while time.monotonic() < deadline and (children := set(processes.children_of(os.getpid())) - self._strangers):
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.0005)
+
+
+def _prefer_for_oom() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write(_OOM_SCORE)
+
+
+def _reseed_numpy() -> None:
+    """Python's own generator is seeded anew after a fork; numpy's would give each worker the same numbers."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed()
+
+
+def _import_handlers(setup: Setup) -> ImportFailed | None:
+    sys.path[:0] = [setup.root, *setup.pythonpath]
+    for module in setup.imports:
+        try:
+            importlib.import_module(module)
+        except BaseException:  # whatever a module does while it is imported, also sys.exit()
+            return ImportFailed(module, traceback.format_exc()[-_TRACEBACK_CHARS_MAX:])
+    return None
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    processes.become_subreaper()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    try:
+        first = control.recv(MESSAGE_BYTES_MAX)
+        if not first:
+            return
+        setup = decode_setup(first)
+        spawner = Spawner(control, setup)
+    except (SupervisorGone, ConnectionResetError, ProcessLookupError):
+        return
+    try:
+        failed = _import_handlers(setup)
+        if failed is not None:
+            spawner.report(failed)
+            return
+        gc.collect()
+        gc.freeze()  # what is imported stays shared with the workers
+        spawner.report(Catalogue([CatalogueEntry(h.name, h.queue, h.options) for h in registry.all()]))
+        spawner.run()
+    except SupervisorGone:
+        pass
+    finally:
+        spawner.kill_all()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The socket to the workers: tasks out, outcomes in.
+
+Knows nothing of what a task is for. Invariant: a message counts only if it comes from an identity that was handed out.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zmq
+
+from conveyor_actors.engine.inputs import Input, Outcomes
+from conveyor_actors.errors import DataDirError
+from conveyor_actors.supervisor.logs import event
+from conveyor_actors.supervisor.pools import WorkerProcess
+from conveyor_actors.supervisor.reactor import readable
+from conveyor_actors.wire import OUTCOMES_MARK, Task, decode_outcomes, decode_ready, encode
+
+log: Final = logging.getLogger("conveyor.workers")
+
+
+class Switchboard:
+    """One ROUTER for all workers of all pools."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.setsockopt(zmq.SNDHWM, 0)
+        self.socket.setsockopt(zmq.RCVHWM, 0)
+        try:
+            self.socket.bind(address)
+        except zmq.ZMQError as error:
+            raise DataDirError(
+                f"cannot make the workers' socket {address}: {error.strerror}; use a shorter data_dir"
+            ) from error
+        self._address = address
+        self.garbage = 0
+
+    def receive(self, workers: dict[str, WorkerProcess], inputs: list[Input], limit: int) -> int:
+        """Takes up to `limit` messages; gives how many there were. `workers` are those that may speak."""
+        socket = self.socket
+        for taken in range(limit):
+            if not readable(socket):
+                return taken
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+            worker = workers.get(frames[0].partition(b":")[0].decode("utf-8", "replace"))
+            if worker is None or worker.identity != frames[0] or len(frames) != 2:
+                self.garbage += 1
+                continue
+            try:
+                if frames[1][:1] and frames[1][0] == OUTCOMES_MARK:
+                    inputs.append(Outcomes(worker.id, decode_outcomes(frames[1])))
+                else:
+                    worker.pool.worker_ready(worker, decode_ready(frames[1]))
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                self.garbage += 1
+                event(log, "warning", f"worker {worker.id} sent what cannot be read: {error}")
+        return limit
+
+    def send(self, worker: WorkerProcess, tasks: list[Task]) -> None:
+        """A worker that is gone by now gets nothing; its death brings the jobs back."""
+        try:
+            self.socket.send_multipart((worker.identity, encode(tasks)), zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+
+    def close(self) -> None:
+        self.socket.close(0)
+        Path(self._address.removeprefix("ipc://")).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The process that runs handlers: one job at a time."""

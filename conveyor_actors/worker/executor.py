@@ -1,0 +1,97 @@
+"""What happens to one job in a worker: claim, decode, call, encode, keep the outcome.
+
+Knows nothing of sockets. Invariant: a job's token is in the box exactly while its handler may run; its outcome is
+in the box, or on its way, before the token is cleared.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from conveyor_actors import data as data_codec
+from conveyor_actors.box import STARTED_NS, STARTED_WALL_MS, TOKEN, Box
+from conveyor_actors.errors import InvalidPayload, Unrecoverable
+from conveyor_actors.handlers import Handler, Registry
+from conveyor_actors.wire import OUTCOME_KINDS, SUCCESS, Outcome, Task
+from conveyor_actors.worker.context import JobContext
+
+_ERROR: Final = OUTCOME_KINDS.index("error")
+_UNRECOVERABLE: Final = OUTCOME_KINDS.index("unrecoverable")
+_INVALID_PAYLOAD: Final = OUTCOME_KINDS.index("invalid-payload")
+_UNKNOWN_HANDLER: Final = OUTCOME_KINDS.index("unknown-handler")
+_TRACEBACK_CHARS_MAX: Final = 16_000
+_MESSAGE_CHARS_MAX: Final = 4_000
+
+
+class Executor:
+    """Runs tasks one after the other."""
+
+    def __init__(self, box: Box, registry: Registry, max_payload: int) -> None:
+        self._box = box
+        self._registry = registry
+        self._max_payload = max_payload
+
+    def run(self, task: Task) -> Outcome:
+        """The whole of one attempt. Whatever the handler raises becomes an outcome."""
+        slots = self._box.slots
+        started_ms = time.time_ns() // 1_000_000
+        started_ns = time.monotonic_ns()
+        slots[STARTED_NS] = started_ns
+        slots[STARTED_WALL_MS] = started_ms
+        slots[TOKEN] = task.token
+        kind, value, message, trace = self._attempt(task)
+        duration_us = (time.monotonic_ns() - started_ns) // 1000
+        return Outcome(task.token, kind, started_ms, duration_us, value, message, trace)
+
+    def _attempt(self, task: Task) -> tuple[int, bytes, str, str]:
+        handler = self._registry.find(task.queue, task.name)
+        if handler is None:
+            return _UNKNOWN_HANDLER, b"", f"this worker has no handler {task.name!r} for {task.queue!r}", ""
+        try:
+            data = handler.decode(task.payload)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            return _INVALID_PAYLOAD, b"", f"the data does not fit the handler {task.name!r}: {error}", ""
+        try:
+            returned = call(handler, data, JobContext(task, data, self._box))
+        except BaseException as error:  # a handler that calls sys.exit() has failed, and so has its job only
+            return _failed(handler, error)
+        return self._encode(returned)
+
+    def _encode(self, returned: object) -> tuple[int, bytes, str, str]:
+        try:
+            value = data_codec.encode(returned, "result")
+        except InvalidPayload as error:
+            return _UNRECOVERABLE, b"", f"the handler returned what cannot be stored: {error}", ""
+        if len(value) > self._max_payload:
+            message = f"the result has {len(value)} bytes; max_payload is {self._max_payload}: return a path instead"
+            return _UNRECOVERABLE, b"", message, ""
+        return SUCCESS, value, "", ""
+
+
+def call(handler: Handler, data: object, context: JobContext) -> object:
+    function: Callable[..., object] = handler.function
+    if handler.wants == 2:
+        return function(data, context)
+    return function(data) if handler.wants == 1 else function()
+
+
+def _failed(handler: Handler, error: BaseException) -> tuple[int, bytes, str, str]:
+    fatal = isinstance(error, Unrecoverable) or handler.is_fatal(error)
+    try:
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # an exception whose own __str__ raises
+        message = type(error).__name__
+    own = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frames
+    own = own.tb_next if own is not None else None
+    trace = "".join(traceback.format_exception(type(error), error, own))
+    return (
+        _UNRECOVERABLE if fatal else _ERROR,
+        b"",
+        message[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode(),
+        trace[-_TRACEBACK_CHARS_MAX:].encode("utf-8", "replace").decode(),
+    )
