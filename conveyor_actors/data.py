@@ -34,6 +34,8 @@ def _hook(value: Any) -> Any:
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_hook)
 _plain: Final = msgspec.msgpack.Decoder()
 NONE: Final = _encoder.encode(None)
+#: What reading bytes that are no message, or not the expected one, can raise.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode(value: Any, where: str = "data") -> bytes:
@@ -63,14 +65,13 @@ def decoder(schema: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def _check_keys(value: Any, where: str) -> None:
-    kind = type(value)
-    if kind is dict:
+    if isinstance(value, dict):
         for key, item in value.items():
             if type(key) is not str:
                 raise InvalidPayload(f"{where} has the key {key!r} of type {type(key).__name__}: keys must be str")
             if type(item) not in _LEAVES:
                 _check_keys(item, f"{where}[{key!r}]")
-    elif kind is list or kind is tuple:
+    elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             if type(item) not in _LEAVES:
                 _check_keys(item, f"{where}[{index}]")

@@ -9,8 +9,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, get_type_hints
 
-import msgspec
-
 from conveyor_actors import data as data_codec
 from conveyor_actors.errors import InvalidOption, InvalidPayload, UsageError
 from conveyor_actors.model import NO_OPTIONS, RunOptions
@@ -62,7 +60,7 @@ class Handler:
         """Raises `InvalidPayload` if the data does not fit the annotation."""
         try:
             self.decode(payload)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except data_codec.UNREADABLE as error:
             raise InvalidPayload(f"the data does not fit the handler {self.name!r}: {error}") from None
 
 

@@ -105,15 +105,29 @@ def _attempts(value: object) -> int | None:
 
 
 def _backoff(value: object) -> Backoff | None:
-    if value is None or isinstance(value, Backoff):
-        return value
-    if isinstance(value, str) and not value[:1].isdigit():
+    named = isinstance(value, str) and not value[:1].isdigit()
+    if named or (isinstance(value, Backoff) and not _can_be(value)):
         raise InvalidOption("backoff", value, "fixed(d), linear(d), exponential(d) or a duration")
-    return fixed(value)
+    return value if value is None or isinstance(value, Backoff) else fixed(value)
+
+
+def _can_be(backoff: Backoff) -> bool:
+    """Whether one that was not made by `fixed`, `linear` or `exponential` could have been."""
+    return (
+        backoff.kind in ("fixed", "linear", "exponential")
+        and _is_count(backoff.delay_ms)
+        and (backoff.max_ms is None or _is_count(backoff.max_ms))
+        and isinstance(backoff.jitter, (int, float))
+        and 0 <= backoff.jitter <= 1
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _keep(field: str, value: object) -> Keep | None:
-    if value is None or isinstance(value, Keep):
+    if value is None or (isinstance(value, Keep) and (value.count is None or _is_count(value.count))):
         return value
     if isinstance(value, bool):
         return Keep(count=0) if value else Keep()

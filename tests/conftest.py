@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
-import stat
+import signal
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 LEFT_SECONDS_MAX = 5.0
+#: Every process that a test starts carries it in its environment, with a name for the test.
+MARK = "CONVEYOR_TEST"
+
+# A shell starts what runs in the background with SIGINT ignored; the tests that interrupt need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -25,47 +31,26 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _ours() -> set[int]:
-    """Children of this process, and whatever carries the mark of a store in its environment."""
-    found = {child.pid for child in psutil.Process().children(recursive=True)}
+def _left(mark: bytes, home: Path | None, threads: set[threading.Thread]) -> list[str]:
+    left = [thread.name for thread in threading.enumerate() if thread not in threads]
+    left += [str(path) for path in (home.rglob("*") if home is not None else ()) if path.is_socket()]
     for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            try:
-                if b"CONVEYOR_STORE_ID=" in Path(f"/proc/{entry.name}/environ").read_bytes():
-                    found.add(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def _describe(pids: set[int]) -> list[str]:
-    described = []
-    for pid in pids:
-        try:
-            process = psutil.Process(pid)
-            described.append(f"{pid} {process.status()} {' '.join(process.cmdline())[:120]}")
-        except psutil.NoSuchProcess:
-            continue
-    return described
-
-
-def _sockets(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if stat.S_ISSOCK(path.lstat().st_mode)] if folder.exists() else []
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                left.append(f"{entry.name} {Path(entry.path, 'cmdline').read_bytes()!r:.120}")
+    return left
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test no process, thread or socket file of ours is left."""
+def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """After every test no process, thread or socket file of it is left. Others on this host have their own."""
     home = request.getfixturevalue("home") if "home" in request.fixturenames else None
-    processes, threads = _ours(), set(threading.enumerate())
+    name = secrets.token_hex(8)
+    monkeypatch.setenv(MARK, name)
+    threads = set(threading.enumerate())
     yield
     deadline = time.monotonic() + LEFT_SECONDS_MAX
-    while True:
-        left = _describe(_ours() - processes)
-        left += [thread.name for thread in threading.enumerate() if thread not in threads]
-        left += [str(path) for path in (_sockets(home) if home is not None else [])]
-        if not left:
-            return
+    while left := _left(f"{MARK}={name}".encode(), home, threads):
         if time.monotonic() > deadline:
             pytest.fail(f"left behind: {left}")
         time.sleep(0.02)

@@ -15,6 +15,7 @@ from conveyor_actors.config.sources import dotted
 from conveyor_actors.errors import InvalidConfig
 
 _SUPERVISOR: Final = {
+    "orphan_grace_ms": "workers die with their supervisor",
     "webhook_private": "webhooks are not sent",
     "webhook_secret": "webhooks are not sent",
 }

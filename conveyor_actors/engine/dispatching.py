@@ -39,7 +39,7 @@ def _queues_with_work(tick: Tick, pool: Pool) -> list[Queue]:
     found: list[Queue] = []
     for pattern in pool.queues:
         if pattern == "*":
-            named = memory.named_queues()
+            named = memory.named_queues
             rest = [q for q in memory.queues.values() if q.counts[WAITING] and not q.paused and q.name not in named]
             if rest:
                 pool.rotation += 1

@@ -47,7 +47,7 @@ def take_outcomes(tick: Tick, worker: Worker | None, outcomes: list[Outcome]) ->
         release(tick, lease)
         record = lease.record
         record.attempts_made += 1
-        record.processed_ms = outcome.started_ms
+        record.processed_ms = min(outcome.started_ms, tick.now_ms)  # whatever happened to the clock, it began before
         handler = lease.handler
         if handler is not None:
             handler.estimate_us = learn(handler.estimate_us, outcome.duration_us)

@@ -21,6 +21,7 @@ from conveyor_actors.engine.inputs import (
     ClientSays,
     Drain,
     Input,
+    Later,
     Moment,
     Outcomes,
     PoolDown,
@@ -165,6 +166,10 @@ def _set_full(tick: Tick, message: SetFull) -> None:
     tick.memory.full = message.message
 
 
+def _later(tick: Tick, message: Later) -> None:
+    tick.now_ms, tick.now_us = message.moment.wall_ms, message.moment.mono_us
+
+
 def _wake(tick: Tick, message: Wake) -> None:
     """What is due is done at the end of every tick."""
 
@@ -179,5 +184,6 @@ _HANDLERS: Final[dict[type, Any]] = {
     WorkerDied: _worker_died,
     Drain: _drain,
     SetFull: _set_full,
+    Later: _later,
     Wake: _wake,
 }

@@ -102,8 +102,16 @@ class SetFull(msgspec.Struct, frozen=True):
     message: str | None
 
 
+class Later(msgspec.Struct, frozen=True):
+    """What follows in this tick came in at that time."""
+
+    moment: Moment
+
+
 class Wake(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
-Input = ClientSays | PoolReady | PoolDown | WorkerReady | Outcomes | Recalled | WorkerDied | Drain | SetFull | Wake
+Input = (
+    ClientSays | PoolReady | PoolDown | WorkerReady | Outcomes | Recalled | WorkerDied | Drain | SetFull | Later | Wake
+)

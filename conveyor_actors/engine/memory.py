@@ -164,6 +164,8 @@ class Memory:
         # Dying with the process.
         self.next_token = 0
         self.pools = {name: Pool(name, pool.queues) for name, pool in settings.pools.items()}
+        #: What `*` does not stand for.
+        self.named_queues = frozenset(name for pool in self.pools.values() for name in pool.queues)
         self.workers: dict[str, Worker] = {}
         self.waits: dict[int, set[bytes]] = {}
         self.draining = False
@@ -173,9 +175,6 @@ class Memory:
         """The pools that serve a queue."""
         named = [pool for pool in self.pools.values() if queue in pool.queues]
         return named or [pool for pool in self.pools.values() if "*" in pool.queues]
-
-    def named_queues(self) -> frozenset[str]:
-        return frozenset(name for pool in self.pools.values() for name in pool.queues if name != "*")
 
 
 def effective_options(record: JobRecord, handler: Handler | None) -> RunOptions:

@@ -38,7 +38,9 @@ def backoff_ms(backoff: Backoff, attempts_made: int, draw: float) -> int:
         delay = backoff.delay_ms << min(attempts_made - 1, 62)
     longest = _DELAY_MS_MAX if backoff.max_ms is None else min(backoff.max_ms, _DELAY_MS_MAX)
     delay = min(delay, longest)
-    return round(delay * (1 - backoff.jitter * draw))
+    part = backoff.jitter * draw
+    # Written this way round it is false for what is no number: a client may send anything.
+    return round(delay * (1 - part)) if 0 <= part <= 1 else delay
 
 
 def spread(draw: float, number: int) -> float:

@@ -21,6 +21,7 @@ _WAITING_EVENT: Final = EVENT_CODE["waiting"]
 
 
 def fire_due(tick: Tick) -> None:
+    """Fires what is due, the earliest first."""
     cursor = tick.tables.timers.cursor()
     for _ in range(_FIRED_MAX):
         if not cursor.first():

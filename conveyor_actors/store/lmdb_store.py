@@ -54,10 +54,12 @@ class LmdbStore:
         self.path = path
         self.relaxed = durability == "relaxed"
         path.mkdir(mode=0o700, exist_ok=True)
+        # Twice the file: a store that was left full must have room for the first transaction of its next owner.
+        map_bytes = max(map_bytes, 2 * _size_of(path))
         try:
             self._environment = lmdb.open(
                 str(path),
-                map_size=max(map_bytes, _size_of(path)),
+                map_size=map_bytes,
                 max_dbs=len(TABLES),
                 mode=0o600,
                 sync=not self.relaxed,

@@ -40,9 +40,7 @@ def config(
     toml: str = "", environ: Mapping[str, str] | None = None, overrides: Mapping[str, object] | None = None
 ) -> Config:
     document = tomllib.loads(toml)
-    return parse_config(
-        document, root=ROOT, environ=environ or {}, overrides=overrides or {}, source="conveyor.toml"
-    )
+    return parse_config(document, root=ROOT, environ=environ or {}, overrides=overrides or {}, source="conveyor.toml")
 
 
 def refusal(
@@ -317,17 +315,13 @@ def test_python_values_and_none_for_left_out_are_fine_in_a_dict() -> None:
 
 
 def test_the_listen_address_follows_data_dir() -> None:
-    assert config(overrides={"supervisor.data_dir": "/var/c"}).supervisor.listen == (
-        "ipc:///var/c/conveyor.sock",
-    )
+    assert config(overrides={"supervisor.data_dir": "/var/c"}).supervisor.listen == ("ipc:///var/c/conveyor.sock",)
 
 
 # -- files ------------------------------------------------------------------------------------------
 
 
-def test_relative_paths_start_at_the_folder_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conveyor.toml").write_text("[pools.default]\npythonpath = ['../lib']\n")
     monkeypatch.chdir(tmp_path)
     read = load_config("conveyor.toml", environ={})
@@ -407,9 +401,7 @@ def test_the_environment_wins_over_the_file_and_options_over_both() -> None:
         ("RETENTION_STALE_AFTER", "1d", "retention.stale_after_ms", 86_400_000),
     ],
 )
-def test_a_variable_is_read_as_toml_or_as_plain_text(
-    variable: str, content: str, path: str, expected: object
-) -> None:
+def test_a_variable_is_read_as_toml_or_as_plain_text(variable: str, content: str, path: str, expected: object) -> None:
     value: Any = config(environ={f"CONVEYOR_{variable}": content})
     for part in path.split("."):
         value = getattr(value, part)
@@ -470,9 +462,7 @@ def test_a_wrong_value_is_blamed_on_where_it_came_from() -> None:
     toml = "[pools.default]\nworkers = 0"
     assert refusal(toml).startswith("conveyor.toml: pools.default.workers = 0 is not allowed: use a whole")
     variable = {"CONVEYOR_POOLS_DEFAULT_WORKERS": "many"}
-    assert refusal(toml, variable).startswith(
-        "$CONVEYOR_POOLS_DEFAULT_WORKERS: pools.default.workers = 'many' "
-    )
+    assert refusal(toml, variable).startswith("$CONVEYOR_POOLS_DEFAULT_WORKERS: pools.default.workers = 'many' ")
     given = {"pools.default.workers": -1}
     assert refusal(toml, variable, given).startswith("the given options: pools.default.workers = -1 is not")
 
@@ -578,9 +568,7 @@ def test_what_nobody_knows_is_refused_with_source_key_and_the_nearest(toml: str,
         ("retention", "stale_after", "'never'"),
     ],
 )
-def test_a_wrong_value_is_refused_with_source_key_value_and_what_is_allowed(
-    section: str, key: str, wrong: str
-) -> None:
+def test_a_wrong_value_is_refused_with_source_key_value_and_what_is_allowed(section: str, key: str, wrong: str) -> None:
     value = tomllib.loads(f"value = {wrong}")["value"]
     message = refusal(f"[{section}]\n{key} = {wrong}")
     assert message.startswith(f"conveyor.toml: {section}.{key} = {value!r} is not allowed: use ")
@@ -665,9 +653,7 @@ def test_plain_tcp_beyond_this_machine_needs_keys_or_an_explicit_word(host: str)
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
 def test_plain_tcp_on_this_machine_is_fine(host: str) -> None:
-    assert config(f"[supervisor]\nlisten = ['tcp://{host}:7600']").supervisor.listen == (
-        f"tcp://{host}:7600",
-    )
+    assert config(f"[supervisor]\nlisten = ['tcp://{host}:7600']").supervisor.listen == (f"tcp://{host}:7600",)
 
 
 def test_http_beyond_this_machine_needs_a_token() -> None:
@@ -698,7 +684,6 @@ def test_nothing_is_told_of_a_config_that_is_all_effective() -> None:
     effective = """
         [supervisor]
         shutdown_timeout = 1
-        orphan_grace = "5s"
         [pools.default]
         threads_per_worker = 2
         env = { A = "1" }
@@ -714,6 +699,7 @@ def test_nothing_is_told_of_a_config_that_is_all_effective() -> None:
     ("toml", "key"),
     [
         ("[supervisor]\nwebhook_secret = 'x'", "supervisor.webhook_secret"),
+        ("[supervisor]\norphan_grace = '5s'", "supervisor.orphan_grace"),
         ("[pools.a]\nstart_method = 'spawn'", "pools.a.start_method"),
         ("[pools.a]\nmax_jobs_per_worker = 5", "pools.a.max_jobs_per_worker"),
         ("[pools.a]\nmemory_recycle = '1GiB'", "pools.a.memory_recycle"),

@@ -162,9 +162,7 @@ def test_a_network_filesystem_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mountinfo = tmp_path / "mountinfo"
-    mountinfo.write_text(
-        f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path}/share rw - nfs4 host:/x rw\n"
-    )
+    mountinfo.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path}/share rw - nfs4 host:/x rw\n")
     monkeypatch.setattr(datadir, "MOUNTINFO", mountinfo)
     with pytest.raises(DataDirError, match=r"nfs4 on .*/share.*put data_dir on a local disk"):
         DataDir.open(tmp_path / "share" / "data")
@@ -172,9 +170,7 @@ def test_a_network_filesystem_is_refused_before_anything_is_made(
     DataDir.open(tmp_path / "local").close()
 
 
-def test_without_a_mount_table_the_directory_is_taken_as_local(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_mount_table_the_directory_is_taken_as_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datadir, "MOUNTINFO", tmp_path / "missing")
     DataDir.open(tmp_path / "data").close()
 

@@ -1,0 +1,1 @@
+"""The engine by itself: no process, no socket, a store of its own."""

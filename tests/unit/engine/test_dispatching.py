@@ -1,0 +1,88 @@
+"""Which pool serves which queue, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conveyor_actors.engine.inputs import PoolDown
+from conveyor_actors.engine.memory import Settings
+
+from .harness import Host, settings, success
+
+
+def test_a_pool_prefers_its_queues_in_their_order(make_host: Callable[[Settings], Host]) -> None:
+    host = make_host(settings({"pool": ("urgent", "*")}))
+    host.pool("work")
+    (plain,) = host.add("work", queue="plain")
+    (urgent,) = host.add("work", queue="urgent")
+    host.worker()
+    assert host.dispatched() == {"w1": [urgent]}
+    host.complete(urgent)
+    assert host.dispatched() == {"w1": [plain]}
+
+
+def test_a_star_leaves_alone_what_another_pool_names(make_host: Callable[[Settings], Host]) -> None:
+    host = make_host(settings({"rest": ("*",), "images": ("images",)}))
+    host.pool("work", name="rest")
+    host.pool("work", name="images")
+    host.worker("rest-1", pool="rest")
+    (image,) = host.add("work", queue="images")
+    assert host.dispatched() == {}
+    host.worker("images-1", pool="images")
+    assert host.dispatched() == {"images-1": [image]}
+
+
+def test_the_queues_of_a_star_take_turns(empty: Host) -> None:
+    for queue in ("a", "b", "c"):
+        empty.add("work", "work", queue=queue)
+    empty.pool("work")
+    empty.worker()
+    order = []
+    while empty.dispatched():
+        ((id,),) = empty.dispatched().values()
+        order.append(empty.tasks[id][-1].queue)
+        empty.report(success(empty.token(id), us=200_000))  # so long that nothing is put behind it
+    assert sorted(order) == ["a", "a", "b", "b", "c", "c"]
+    assert set(order[:4]) == {"a", "b", "c"}
+
+
+def test_a_pool_that_is_down_gets_nothing_until_it_is_ready_again(host: Host) -> None:
+    host.tick(PoolDown("pool"))
+    (id,) = host.add("work")
+    assert host.dispatched() == {}
+    host.pool("work")
+    assert host.dispatched() == {"w1": [id]}
+
+
+def test_tokens_rise_with_every_dispatch(host: Host) -> None:
+    host.worker("w2")
+    tokens = []
+    for _ in range(5):
+        (id,) = host.add("work")
+        tokens.append(host.token(id))
+        host.complete(id, worker=host.effects.dispatches[0][0])
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_worker_announced_twice_is_one_worker(host: Host) -> None:
+    (id,) = host.add("work")
+    host.worker()
+    assert host.dispatched() == {}
+    host.complete(id)
+    assert host.job(id).state == 4
+
+
+def test_what_was_measured_outlives_a_pools_restart(host: Host) -> None:
+    host.complete(host.add("work")[0])
+    host.pool("work", "new")
+    host.add("work", "work")
+    assert len(host.dispatched()["w1"]) == 2
+
+
+def test_a_task_says_all_a_worker_needs(host: Host) -> None:
+    (id,) = host.add("work")
+    host.kill(id)
+    host.worker("w2")
+    task = host.tasks[id][-1]
+    assert (task.id, task.queue, task.name, task.payload) == (id, "q", "work", b"\xc0")
+    assert (task.attempts_made, task.stalled_count, task.attempts) == (0, 1, 1)

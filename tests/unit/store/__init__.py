@@ -1,0 +1,1 @@
+"""The tables and the store below them."""
