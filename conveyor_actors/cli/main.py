@@ -133,3 +133,7 @@ def stop(timeout: str | None, finish: bool, url: str | None, as_json: bool) -> N
         select.select([pidfd], [], [])
         os.close(pidfd)
     show.stopped(pid, as_json)
+
+
+if __name__ == "__main__":
+    main()

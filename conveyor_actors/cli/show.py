@@ -98,9 +98,8 @@ def job(found: Job, history: list[Attempt], as_json: bool) -> None:
     if as_json:
         _json({**as_dict(found), "history": history})
         return
-    fields = {
-        name: value for name, value in as_dict(found).items() if value not in (None, "", {}) and name != "failure"
-    }
+    empty: tuple[object, ...] = (None, "", {})
+    fields = {n: v for n, v in as_dict(found).items() if n == "data" or (n != "failure" and v not in empty)}
     for name, value in fields.items():
         text = value.astimezone().isoformat(" ", "milliseconds") if isinstance(value, datetime) else _plain(value)
         click.echo(f"{name:14} {text}")

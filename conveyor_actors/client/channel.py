@@ -26,7 +26,7 @@ from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0
 #: So long a socket may be missing, as it is while a supervisor starts.
-ABSENT_S: Final = 5.0
+ABSENT_S: Final = 2.0
 START_ONE: Final = "start one with: conveyor-supervisor --config conveyor.toml"
 
 Answer = TypeVar("Answer", bound=Message)
@@ -317,8 +317,8 @@ class Channel:
 
     def _carry(self, frames: list[bytes], ready: list[Waiter]) -> None:
         assert self._link is not None
-        for frame in frames:
-            self._link.socket.send(frame, zmq.NOBLOCK)
+        if frames:
+            self._link.socket.send_multipart(frames, zmq.NOBLOCK)
         for waiter in ready:
             gate = self._followers.get(waiter)
             if gate is not None:

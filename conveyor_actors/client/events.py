@@ -16,7 +16,6 @@ from time import monotonic
 from types import TracebackType
 from typing import Final
 
-import msgspec
 import zmq
 
 from conveyor_actors import data as data_codec
@@ -56,8 +55,9 @@ class Events(Iterator[Event]):
         self._link = Link(zmq.SUB, address, (topic, self._sync))
         try:
             channel.take_along(self)
-            self._await_sync(address)
-            self.position = self._read(None).last if since is None else since
+            with self._lock:
+                self._await_sync(address)
+                self.position = self._read(None).last if since is None else since
         except BaseException:
             self.close()
             raise
@@ -124,7 +124,7 @@ class Events(Iterator[Event]):
         try:
             topic, payload = self._link.socket.recv_multipart(zmq.NOBLOCK)
             published = None if topic == self._sync else decode_published(payload)
-        except (zmq.Again, ValueError, msgspec.DecodeError):
+        except (zmq.Again, ValueError, *data_codec.UNREADABLE):
             return
         self._look_at = monotonic() + _SETTLED_S
         if published is None:

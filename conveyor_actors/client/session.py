@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from conveyor_actors import errors
+from conveyor_actors.data import UNREADABLE
 from conveyor_actors.errors import ConveyorError, OutcomeUnknown, ProtocolError, RemoteError
 from conveyor_actors.wire import (
     MUTATIONS,
@@ -238,7 +239,7 @@ class Session:
         """What to send now, and who is ready because of this frame."""
         try:
             reply = decode_reply(frame)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             return [], self._unreadable(frame, error)
         body = reply.body
         call = self._calls.get(reply.no)
@@ -316,7 +317,7 @@ class Session:
     def _unreadable(self, frame: bytes, error: Exception) -> list[Waiter]:
         try:
             call = self._calls.pop(_decode_number(frame)[0], None)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNREADABLE:
             call = None
         if call is None:
             return []

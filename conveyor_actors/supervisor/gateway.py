@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import zmq
 
 from conveyor_actors.config import SupervisorConfig
+from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import ClientSays, Input
 from conveyor_actors.errors import InvalidConfig
 from conveyor_actors.supervisor.logs import event
@@ -52,6 +52,8 @@ _ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 _HANDSHAKE_MS_MAX: Final = 5_000
 #: How long the end waits for replies that are still on their way.
 _LAST_WORDS_MS: Final = 200
+#: A client sends what it has at hand as the frames of one message, a request each.
+_FRAMES_MAX: Final = 1_024
 EVENTS_SUFFIX: Final = ".events"
 #: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.
 SYNC_PREFIX: Final = b"\xff"
@@ -108,17 +110,18 @@ class Gateway:
         for taken in range(limit):
             if not readable(socket):
                 return taken
-            frames = socket.recv_multipart(zmq.NOBLOCK)
-            self._take(frames, inputs, questions)
+            route, *frames = socket.recv_multipart(zmq.NOBLOCK)
+            if not 0 < len(frames) <= _FRAMES_MAX:
+                self._drop(route, f"a message has {len(frames)} frames; it may have 1 to {_FRAMES_MAX}")
+                continue
+            for frame in frames:
+                self._take(route, frame, inputs, questions)
         return limit
 
-    def _take(self, frames: list[bytes], inputs: list[Input], questions: list[Question]) -> None:
-        route = frames[0]
+    def _take(self, route: bytes, frame: bytes, inputs: list[Input], questions: list[Question]) -> None:
         try:
-            if len(frames) != 2:
-                raise msgspec.DecodeError(f"{len(frames) - 1} frames instead of one")
-            request = decode_request(frames[1])
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+            request = decode_request(frame)
+        except UNREADABLE as error:
             self._drop(route, f"the message cannot be read: {error}")
             return
         body = request.body
@@ -158,14 +161,25 @@ class Gateway:
     def reply(self, route: bytes, no: int, body: ReplyBody) -> None:
         self.send(route, encode(Reply(no, body)))
 
-    def send(self, route: bytes, message: bytes) -> None:
+    def send(self, route: bytes, *messages: bytes) -> None:
         """Never waits. A client that is gone, or that does not read, is forgotten; it asks again when it is back."""
         try:
-            self.socket.send_multipart((route, message), zmq.NOBLOCK)
+            self.socket.send_multipart((route, *messages), zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             self._sessions.pop(route, None)
+
+    def send_all(self, replies: list[tuple[bytes, bytes]]) -> None:
+        """What goes to one client goes as one message: its parts wake that client once."""
+        if len(replies) == 1:
+            self.send(*replies[0])
+            return
+        by_route: dict[bytes, list[bytes]] = {}
+        for route, reply in replies:
+            by_route.setdefault(route, []).append(reply)
+        for route, messages in by_route.items():
+            self.send(route, *messages)
 
     def forget_gone(self) -> None:
         """A ROUTER does not tell who has left; sending does."""

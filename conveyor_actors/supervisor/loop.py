@@ -19,7 +19,7 @@ from conveyor_actors.box import BEAT_NS, TOKEN
 from conveyor_actors.config import Config
 from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.engine import Engine
-from conveyor_actors.engine.inputs import ClientSays, Drain, Input, Moment, Recalled, SetFull, Wake
+from conveyor_actors.engine.inputs import ClientSays, Drain, Input, Later, Moment, Recalled, SetFull, Wake
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
 from conveyor_actors.supervisor import health, liveness
@@ -153,8 +153,7 @@ class Loop:
 
     def _collect(self) -> int:
         """Takes what has arrived into the inputs of the tick; gives how many messages that were."""
-        workers = {id: worker for pool in self._pools.values() for id, worker in pool.workers.items()}
-        taken = self._switchboard.receive(workers, self._inputs, _COLLECT_MESSAGES_MAX)
+        taken = self._switchboard.receive(self._worker, self._inputs, _COLLECT_MESSAGES_MAX)
         return taken + self._gateway.receive(self._inputs, self._questions, _COLLECT_MESSAGES_MAX)
 
     def _due(self) -> bool:
@@ -215,8 +214,8 @@ class Loop:
     def _handle_new(self, handled: list[Input]) -> None:
         """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
         until_ns = time.monotonic_ns() + _COLLECT_NS_MAX
+        new: list[Input] = self._inputs or [Wake()]
         while True:
-            new = self._inputs or [Wake()]
             start = len(handled)
             handled += new
             self._inputs.clear()
@@ -224,6 +223,7 @@ class Loop:
                 self._handle(index, handled[index])
             if time.monotonic_ns() > until_ns or not self._collect() or not self._inputs:
                 return
+            new = [Later(self._now()), *self._inputs]
 
     def _handle(self, index: int, message: Input) -> None:
         try:
@@ -235,8 +235,7 @@ class Loop:
 
     def _release(self, effects: Effects) -> None:
         gateway = self._gateway
-        for route, reply in effects.replies:
-            gateway.send(route, reply)
+        gateway.send_all(effects.replies)
         for id, tasks in effects.dispatches:
             worker = self._worker(id)
             if worker is not None:

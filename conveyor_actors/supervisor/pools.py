@@ -24,6 +24,7 @@ import msgspec
 
 from conveyor_actors.box import BOOT, PID, START_TICKS, Box
 from conveyor_actors.config import PoolConfig
+from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import Input, PoolDown, PoolReady, WorkerDied, WorkerReady
 from conveyor_actors.engine.supervision import over_intensity, restart_delay_ms
 from conveyor_actors.model import PoolInfo
@@ -407,7 +408,7 @@ def read_outcomes(messages: list[bytes]) -> list[Outcome]:
     """What a box holds. A part that cannot be read was being written when its worker died."""
     found: list[Outcome] = []
     for message in messages:
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with contextlib.suppress(*UNREADABLE):
             found += decode_outcomes(message)
     return found
 

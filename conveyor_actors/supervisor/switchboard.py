@@ -6,12 +6,13 @@ Knows nothing of what a task is for. Invariant: a message counts only if it come
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import zmq
 
+from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import Input, Outcomes
 from conveyor_actors.errors import DataDirError
 from conveyor_actors.supervisor.logs import event
@@ -40,14 +41,14 @@ class Switchboard:
         self._address = address
         self.garbage = 0
 
-    def receive(self, workers: dict[str, WorkerProcess], inputs: list[Input], limit: int) -> int:
-        """Takes up to `limit` messages; gives how many there were. `workers` are those that may speak."""
+    def receive(self, find: Callable[[str], WorkerProcess | None], inputs: list[Input], limit: int) -> int:
+        """Takes up to `limit` messages; gives how many there were. `find` knows the workers that may speak."""
         socket = self.socket
         for taken in range(limit):
             if not readable(socket):
                 return taken
             frames = socket.recv_multipart(zmq.NOBLOCK)
-            worker = workers.get(frames[0].partition(b":")[0].decode("utf-8", "replace"))
+            worker = find(frames[0].partition(b":")[0].decode("utf-8", "replace"))
             if worker is None or worker.identity != frames[0] or len(frames) != 2:
                 self.garbage += 1
                 continue
@@ -56,7 +57,7 @@ class Switchboard:
                     inputs.append(Outcomes(worker.id, decode_outcomes(frames[1])))
                 else:
                     worker.pool.worker_ready(worker, decode_ready(frames[1]))
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            except UNREADABLE as error:
                 self.garbage += 1
                 event(log, "warning", f"worker {worker.id} sent what cannot be read: {error}")
         return limit

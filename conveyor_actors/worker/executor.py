@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from conveyor_actors import data as data_codec
 from conveyor_actors.box import STARTED_NS, STARTED_WALL_MS, TOKEN, Box
 from conveyor_actors.errors import InvalidPayload, Unrecoverable
@@ -54,7 +52,7 @@ class Executor:
             return _UNKNOWN_HANDLER, b"", f"this worker has no handler {task.name!r} for {task.queue!r}", ""
         try:
             data = handler.decode(task.payload)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except data_codec.UNREADABLE as error:
             return _INVALID_PAYLOAD, b"", f"the data does not fit the handler {task.name!r}: {error}", ""
         try:
             returned = call(handler, data, JobContext(task, data, self._box))
@@ -93,5 +91,13 @@ def _failed(handler: Handler, error: BaseException) -> tuple[int, bytes, str, st
         _UNRECOVERABLE if fatal else _ERROR,
         b"",
         message[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode(),
-        trace[-_TRACEBACK_CHARS_MAX:].encode("utf-8", "replace").decode(),
+        _middle_cut(trace).encode("utf-8", "replace").decode(),
     )
+
+
+def _middle_cut(trace: str) -> str:
+    """Where it was raised stands at the beginning, what was raised at the end: both are kept."""
+    if len(trace) <= _TRACEBACK_CHARS_MAX:
+        return trace
+    half = _TRACEBACK_CHARS_MAX // 2
+    return f"{trace[:half]}\n…\n{trace[-half:]}"
