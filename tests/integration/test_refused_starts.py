@@ -1,0 +1,131 @@
+"""A supervisor that cannot run says why, in one message that names what to change, and exits with a code of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from processes import is_alive
+
+EXIT_CANNOT = 1
+EXIT_CONFIG = 2
+
+
+def run(*arguments, env=None):
+    """`conveyor-supervisor`, to its end."""
+    command = [sys.executable, "-m", "conveyor_actors.supervisor.main", *map(str, arguments)]
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment, check=False)
+
+
+@pytest.fixture
+def write(home):
+    """`write(text)`: a conveyor.toml with this text."""
+
+    def written(text):
+        path = home / "conveyor.toml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+def test_a_data_dir_in_use_names_the_supervisor_that_uses_it(start, home):
+    first = start()
+    config = home / "second.json"
+    config.write_text(json.dumps(start.config()))
+    second = run("--config", config)
+    assert second.returncode == EXIT_CANNOT
+    assert str(first.pid) in second.stderr
+    assert str(start.data_dir) in second.stderr
+    assert "Traceback" not in second.stderr
+    assert is_alive(first.pid)
+
+
+def test_a_refused_second_supervisor_does_not_disturb_the_first(start, connect, home):
+    first = start()
+    queue = connect(first).queue("q")
+    config = home / "second.json"
+    config.write_text(json.dumps(start.config()))
+    for _ in range(3):
+        assert run("--config", config).returncode == EXIT_CANNOT
+    assert queue.add("echo", "still here").result("20s") == "still here"
+
+
+def test_a_data_dir_that_cannot_be_made_is_named(home, write):
+    (home / "file").write_text("no folder")
+    refused = run("--config", write('[supervisor]\ndata_dir = "file/data"\n'))
+    assert refused.returncode == EXIT_CANNOT
+    assert str(home / "file") in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_data_dir_that_is_a_file_is_named(home, write):
+    (home / "data").write_text("no folder")
+    refused = run("--config", write(""))
+    assert refused.returncode == EXIT_CANNOT
+    assert str(home / "data") in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_data_dir_that_is_not_writable_is_named(home, write):
+    (home / "data").mkdir(mode=0o500)
+    refused = run("--config", write(""))
+    assert refused.returncode == EXIT_CANNOT
+    assert str(home / "data") in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_socket_path_that_is_too_long_is_refused_with_its_bound(write):
+    refused = run("--config", write(f'[supervisor]\ndata_dir = "{"d" * 120}"\n'))
+    assert refused.returncode == EXIT_CONFIG
+    assert "107" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[supervisor]\nshutdown_timout = 5\n", "shutdown_timeout"),
+        ("[pools.default]\nworker = 2\n", "workers"),
+        ("[queues.images]\nlock_durations = 2\n", "lock_duration"),
+        ("[supervisr]\n", "supervisor"),
+        ("[pools.default]\nworkers = 0\n", "pools.default.workers"),
+        ('[supervisor]\nshutdown_timeout = "soon"\n', "supervisor.shutdown_timeout"),
+        ("this is no toml", "TOML"),
+        ('[supervisor]\nlisten = ["tcp://0.0.0.0:7600"]\n', "insecure"),
+    ],
+)
+def test_a_mistake_in_the_configuration_names_the_key_and_the_nearest_one(home, write, text, says):
+    for arguments in ((), ("--check",)):
+        refused = run("--config", write(text), *arguments)
+        assert refused.returncode == EXIT_CONFIG
+        assert says in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert not (home / "data").exists()
+
+
+def test_a_config_that_is_not_there_is_named(home):
+    refused = run("--config", home / "nowhere.toml")
+    assert refused.returncode == EXIT_CONFIG
+    assert "nowhere.toml" in refused.stderr
+
+
+def test_check_accepts_what_is_right_and_touches_nothing(home, write):
+    checked = run("--config", write("[pools.default]\nworkers = 2\n[queues.images]\nlock_duration = '1m'\n"), "--check")
+    assert checked.returncode == 0
+    assert "Traceback" not in checked.stderr
+    assert not (home / "data").exists()
+
+
+def test_check_reads_the_environment_too(write):
+    config = write("[pools.default]\nworkers = 2\n")
+    refused = run("--config", config, "--check", env={"CONVEYOR_POOLS_DEFAULT_WORKERS": "many"})
+    assert refused.returncode == EXIT_CONFIG
+    assert "CONVEYOR_POOLS_DEFAULT_WORKERS" in refused.stderr
+
+
+def test_an_unknown_flag_is_a_usage_error():
+    assert run("--no-such-flag").returncode == EXIT_CONFIG
