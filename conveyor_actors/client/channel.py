@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Collection
 from queue import Empty, SimpleQueue
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -25,6 +25,8 @@ from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome
 
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0
+#: Who is woken to send lets the others speak first: what they ask then goes in one message, and into one commit.
+GATHER_S: Final = 0.000_05
 #: So long a socket may be missing, as it is while a supervisor starts.
 ABSENT_S: Final = 2.0
 START_ONE: Final = "start one with: conveyor-supervisor --config conveyor.toml"
@@ -263,6 +265,8 @@ class Channel:
             if messages:
                 self._ask_at = monotonic() + SILENCE_S
                 self._receive(link, waiter)
+            elif len(self._followers) > 1:
+                sleep(GATHER_S)
             if waiter.ready or self._closed:
                 return True
 

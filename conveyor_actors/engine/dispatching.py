@@ -5,7 +5,7 @@ Invariant: a job has at most one lease; it is out of `waiting` exactly while it 
 
 from __future__ import annotations
 
-from conveyor_actors.engine.credits import HELD_JOBS_MAX, QUIET_US_MAX, UNKNOWN_US, has_room, share
+from conveyor_actors.engine.credits import QUIET_US_MAX, UNKNOWN_US, has_room, share
 from conveyor_actors.engine.ending import fail
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Batch, Handler, Lease, Pool, Queue, Worker, effective_options
@@ -57,7 +57,7 @@ def _open_workers(tick: Tick, pool: Pool) -> list[Worker]:
     workers = [
         w
         for w in pool.workers.values()
-        if not w.leases or (not w.recalled and len(w.leases) < HELD_JOBS_MAX and w.load_us < tick.window_us)
+        if not w.leases or (not w.recalled and has_room(len(w.leases), w.load_us, 0, tick.window_us))
     ]
     workers.sort(key=lambda w: w.load_us)
     return workers

@@ -174,14 +174,14 @@ def test_a_recall_does_not_wait_for_the_lock(box: Box, path: Path) -> None:
 
 def test_between_two_processes_every_job_is_either_claimed_or_taken_back(box: Box, path: Path) -> None:
     claim = """
-claimed = [token for token in range(1, 40_001) if box.claim(token)]
+claimed = [token for token in range(1, 8_001) if box.claim(token)]
 say(",".join(map(str, claimed)))
 """
     taken: list[tuple[int, int]] = []
     with child(path, claim) as process:
-        while (reached := box.slots[CLAIMED]) < 40_000 and process.poll() is None:
+        while (reached := box.slots[CLAIMED]) < 8_000 and process.poll() is None:
             upto = max(reached, box.slots[REVOKED]) + 3
-            if upto > 39_990:
+            if upto > 7_990:
                 break
             state = box.recall(upto)
             if state is not None and state.claimed < upto:
@@ -191,7 +191,7 @@ say(",".join(map(str, claimed)))
     took = {token for after, upto in taken for token in range(after + 1, upto + 1)}
     assert took
     assert not took & claimed, "a job was claimed and taken back"
-    assert took | claimed == set(range(1, 40_001)), "a job is nobody's"
+    assert took | claimed == set(range(1, 8_001)), "a job is nobody's"
 
 
 # -- outcomes -----------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ slots[TOKEN] = 1
 
 def test_outcomes_read_under_a_working_worker_are_whole_and_without_a_hole(box: Box, path: Path) -> None:
     work = """
-for token in range(1, 60_001):
+for token in range(1, 15_001):
     encoded = encode(Outcome(token, 0, token, 0, bytes(token % 50)))
     if not box.add_outcome(encoded):
         box.mark_sent()
@@ -300,7 +300,7 @@ say("done")
 """
     looks = last = 0
     with child(path, work) as process:
-        while last < 60_000:
+        while last < 15_000:
             ended = process.poll() is not None
             state = box.recall(0)
             if state is None:
@@ -311,5 +311,5 @@ say("done")
                 assert found[-1] >= last
                 last = found[-1]
                 looks += 1
-            assert last == 60_000 or not ended
+            assert last == 15_000 or not ended
     assert looks > 10
