@@ -1,0 +1,52 @@
+"""Adding single jobs, each awaited, to a paused queue, against raw LMDB commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from bench.common import PAYLOAD, alternate, median, raw_commits_per_second, supervisor
+from conveyor_actors import Conveyor
+
+
+def _adds_per_second(conveyor: Conveyor, producers: int, count: int) -> float:
+    queue = conveyor.queue("bench")
+
+    def produce() -> None:
+        for _ in range(count // producers):
+            queue.add("noop", PAYLOAD)
+
+    threads = [threading.Thread(target=produce) for _ in range(producers)]
+    started = time.perf_counter()
+    if producers == 1:
+        produce()
+    else:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return count / (time.perf_counter() - started)
+
+
+def run(short: bool = False) -> dict[str, object]:
+    count, runs = (500, 3) if short else (2_000, 7)
+    with supervisor(2) as (_, conveyor):
+        conveyor.queue("bench").pause()
+        _adds_per_second(conveyor, 1, 200)
+        raw, single, many = alternate(
+            runs,
+            lambda: raw_commits_per_second(count),
+            lambda: _adds_per_second(conveyor, 1, count),
+            lambda: _adds_per_second(conveyor, 16, count * 4),
+        )
+    single_ratio = median([mine / base for mine, base in zip(single, raw, strict=True)])
+    many_ratio = median([mine / base for mine, base in zip(many, raw, strict=True)])
+    return {
+        "raw_commits_per_second": median(raw),
+        "single_stream_per_second": median(single),
+        "sixteen_producers_per_second": median(many),
+        "single_ratio": single_ratio,
+        "sixteen_ratio": many_ratio,
+        "required": "single_ratio >= 0.5, sixteen_ratio >= 2.5",
+        "ok": single_ratio >= 0.5 and many_ratio >= 2.5,
+    }
