@@ -45,7 +45,7 @@ def _conveyor(conveyor: Conveyor, iterations: int, jobs: int) -> float:
 
 
 def run(short: bool = False) -> dict[str, object]:
-    jobs, runs = (200, 3) if short else (400, 5)
+    jobs, runs = (200, 3) if short else (200, 11)
     with supervisor(2) as (_, conveyor):
         iterations = _iterations()
         _conveyor(conveyor, iterations, 20)
