@@ -35,7 +35,7 @@ lint: $(STAMP) ## ruff and mypy --strict
 sim: $(STAMP) ## the simulation alone, with more seeds: make sim SEEDS=10000
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q tests/sim
 
-bench: $(STAMP) ## all benchmarks, JSON to stdout (about 15 minutes, nothing else may run meanwhile)
+bench: $(STAMP) ## all benchmarks, JSON to stdout (about 4 minutes, nothing else may run meanwhile)
 	@$(BIN)/python -m bench
 
 bench-check: $(STAMP) ## a short form of them against bench/baseline.json, in ratios
