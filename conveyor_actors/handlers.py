@@ -12,9 +12,8 @@ from typing import Any, Final, TypeVar, get_type_hints
 from conveyor_actors import data as data_codec
 from conveyor_actors.errors import InvalidOption, InvalidPayload, UsageError
 from conveyor_actors.model import NO_OPTIONS, RunOptions
-from conveyor_actors.options import check_known, check_name, run_options
+from conveyor_actors.options import RUN_OPTIONS, check_known, check_name, run_options
 
-_OPTIONS: Final = ("attempts", "backoff", "remove_on_complete", "remove_on_fail")
 _ATTRIBUTE: Final = "__conveyor_handler__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -112,7 +111,7 @@ def handler(
     check_name("name", name)
     if queue is not None:
         check_name("queue", queue)
-    check_known(options, _OPTIONS)
+    check_known(options, RUN_OPTIONS)
     chosen = run_options(options) or NO_OPTIONS
     retryable, fatal = _exceptions("retry_on", retry_on), _exceptions("give_up_on", give_up_on)
 

@@ -17,8 +17,8 @@ from conveyor_actors.wire import NewJob
 ATTEMPTS_MAX: Final = 1_000_000
 METADATA_BYTES_MAX: Final = 64 * 1024
 _PRIORITIES: Final = range(-(2**31), 2**31)
-_RUN_OPTIONS: Final = ("attempts", "backoff", "remove_on_complete", "remove_on_fail")
-_ADD_OPTIONS: Final = ("id", "delay", "at", "priority", "lifo", "metadata", *_RUN_OPTIONS)
+RUN_OPTIONS: Final = ("attempts", "backoff", "remove_on_complete", "remove_on_fail")
+_ADD_OPTIONS: Final = ("id", "delay", "at", "priority", "lifo", "metadata", *RUN_OPTIONS)
 
 
 def new_job(name: str, payload: bytes, options: Mapping[str, Any]) -> NewJob:

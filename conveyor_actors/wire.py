@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from conveyor_actors.model import Backoff, Info, Keep, QueueInfo, RunOptions, Worker
+from conveyor_actors.model import Info, QueueInfo, RunOptions, Worker
 
 #: Raised with every change that an older peer would misread.
 PROTOCOL_VERSION: Final = 1
@@ -25,8 +25,6 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 #: A job as a client names it: (queue, id); the queue is "" for a generated id.
 Ref = tuple[Annotated[str, msgspec.Meta(max_length=200)], Text]
-
-__all__ = ["Backoff", "Keep", "RunOptions"]
 
 
 class Message(msgspec.Struct, array_like=True, tag=True, frozen=True):
@@ -457,3 +455,16 @@ OUTCOMES_MARK: Final = 0xDD
 def join_outcomes(count: int, encoded: bytes) -> bytes:
     """Outcomes that were encoded one by one, as the list that `decode_outcomes` reads."""
     return bytes((OUTCOMES_MARK,)) + count.to_bytes(4, "big") + encoded
+
+
+#: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.
+SYNC_PREFIX: Final = b"\xff"
+EVENTS_SUFFIX: Final = ".events"
+
+
+def events_address(address: str, suffix: str = EVENTS_SUFFIX) -> str:
+    """Where events are published for a listen address: beside an ipc socket, on the next port of a tcp one."""
+    if address.startswith("ipc://"):
+        return address + suffix
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"

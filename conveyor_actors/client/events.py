@@ -19,6 +19,7 @@ from typing import Final
 import zmq
 
 from conveyor_actors import data as data_codec
+from conveyor_actors import wire
 from conveyor_actors.client.channel import Channel
 from conveyor_actors.client.link import Link
 from conveyor_actors.errors import Closed, SupervisorUnreachable, WaitTimeout
@@ -26,8 +27,6 @@ from conveyor_actors.model import EVENT_TYPES, Event, utc
 from conveyor_actors.units import format_duration
 from conveyor_actors.wire import EventPage, EventRow, Published, ReadEvents, decode_published
 
-#: Subscribing to a topic that begins so makes the supervisor publish on it once all earlier subscriptions are in place.
-SYNC_PREFIX: Final = b"\xff"
 #: A message between two that came is still under way for so long; after that the log is read.
 _HOLE_S: Final = 0.05
 #: When nothing has come for so long after something did, the log tells whether that was all: the last of a burst may
@@ -42,7 +41,7 @@ class Events(Iterator[Event]):
         self._channel = channel
         self._queue = queue
         self._timeout_ms = timeout_ms
-        self._sync = SYNC_PREFIX + secrets.token_bytes(8)
+        self._sync = wire.SYNC_PREFIX + secrets.token_bytes(8)
         self._ready: deque[Event] = deque()
         self._ahead: list[tuple[int, int, EventRow]] = []
         self._behind = False
@@ -198,7 +197,4 @@ def events_address(url: str, told: str) -> str:
     """Where events are published: `~` stands for the address connected to, on the next port where that is a tcp one."""
     if not told.startswith("~"):
         return told
-    if url.startswith("ipc://"):
-        return url + told[1:]
-    host, _, port = url.rpartition(":")
-    return f"{host}:{int(port) + 1}"
+    return wire.events_address(url, told[1:])

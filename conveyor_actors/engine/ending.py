@@ -60,6 +60,11 @@ def take_outcomes(tick: Tick, worker: Worker | None, outcomes: list[Outcome]) ->
         worker.recalled = False
 
 
+def unrecorded(tick: Tick, outcomes: list[Outcome]) -> list[Outcome]:
+    """A box also holds outcomes that arrived in time; those are no news."""
+    return [outcome for outcome in outcomes if outcome.token in tick.memory.leases]
+
+
 def _complete(tick: Tick, lease: Lease, value: bytes) -> None:
     record, queue = lease.record, lease.queue
     move(record, COMPLETE)

@@ -16,7 +16,7 @@ from conveyor_actors.engine.dispatching import (
     take_back,
 )
 from conveyor_actors.engine.effects import Effects
-from conveyor_actors.engine.ending import interrupt, stall, take_outcomes
+from conveyor_actors.engine.ending import interrupt, stall, take_outcomes, unrecorded
 from conveyor_actors.engine.inputs import (
     ClientSays,
     Drain,
@@ -41,7 +41,6 @@ from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.timers import fire_due, next_due_ms
 from conveyor_actors.engine.transitions import RECALL
 from conveyor_actors.store.tables import Tables, write
-from conveyor_actors.wire import Outcome
 
 
 class Engine:
@@ -126,13 +125,8 @@ def _outcomes(tick: Tick, message: Outcomes) -> None:
 def _recalled(tick: Tick, message: Recalled) -> None:
     worker = tick.memory.workers.get(message.worker)
     if worker is not None:
-        take_outcomes(tick, worker, _unrecorded(tick, message.outcomes))
+        take_outcomes(tick, worker, unrecorded(tick, message.outcomes))
         take_back(tick, worker, message.claimed, message.upto)
-
-
-def _unrecorded(tick: Tick, outcomes: list[Outcome]) -> list[Outcome]:
-    """A box also holds outcomes that arrived in time; those are no news."""
-    return [outcome for outcome in outcomes if outcome.token in tick.memory.leases]
 
 
 def _worker_died(tick: Tick, message: WorkerDied) -> None:
@@ -144,7 +138,7 @@ def _worker_died(tick: Tick, message: WorkerDied) -> None:
     if worker is not None:
         worker.pool.workers.pop(worker.id)
         memory.just_died.append(worker)
-    take_outcomes(tick, worker, _unrecorded(tick, message.outcomes))
+    take_outcomes(tick, worker, unrecorded(tick, message.outcomes))
     for lease in [lease for lease in memory.leases.values() if memory.batches[lease.batch].worker == message.worker]:
         release(tick, lease)
         if lease.token != message.running or message.cause == "stopped":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conveyor_actors.engine.memory import Handler, Queue, effective_options
+from conveyor_actors.engine.memory import Handler, Memory, Queue, effective_options
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.model import ACTIVE, COMPLETED, NAME_BYTES_MAX, STATE_NAMES, WAITING, QueueInfo
 from conveyor_actors.store import tables as t
@@ -208,12 +208,15 @@ def counts(tick: Tick, request: GetCounts) -> Counts:
 
 
 def queues(tick: Tick) -> Queues:
-    return Queues(
-        [
-            QueueInfo(queue.name, queue.paused, dict(zip(STATE_NAMES, queue.counts, strict=True)))
-            for queue in sorted(tick.memory.queues.values(), key=lambda queue: queue.name)
-        ]
-    )
+    return Queues(queue_infos(tick.memory))
+
+
+def queue_infos(memory: Memory) -> list[QueueInfo]:
+    """All queues by name, with their counts."""
+    return [
+        QueueInfo(queue.name, queue.paused, dict(zip(STATE_NAMES, queue.counts, strict=True)))
+        for queue in sorted(memory.queues.values(), key=lambda queue: queue.name)
+    ]
 
 
 def read_events(tick: Tick, request: ReadEvents) -> EventPage:

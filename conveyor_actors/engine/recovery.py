@@ -6,7 +6,7 @@ Invariant: what is loaded is bounded by the workers and queues there are, never 
 from __future__ import annotations
 
 from conveyor_actors.engine.credits import UNKNOWN_US
-from conveyor_actors.engine.ending import interrupt, take_outcomes
+from conveyor_actors.engine.ending import interrupt, take_outcomes, unrecorded
 from conveyor_actors.engine.inputs import Survivor
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Batch, Lease, Memory, Queue, Settings
@@ -123,8 +123,7 @@ def recover(tick: Tick, survivors: list[Survivor]) -> None:
     memory = tick.memory
     running = {survivor.running for survivor in survivors}
     for survivor in survivors:
-        unrecorded = [outcome for outcome in survivor.outcomes if outcome.token in memory.leases]
-        take_outcomes(tick, None, unrecorded)
+        take_outcomes(tick, None, unrecorded(tick, survivor.outcomes))
     for lease in list(memory.leases.values()):
         release(tick, lease)
         if lease.token in running:

@@ -22,7 +22,9 @@ from conveyor_actors.errors import InvalidConfig
 from conveyor_actors.supervisor.logs import event
 from conveyor_actors.supervisor.reactor import readable
 from conveyor_actors.wire import (
+    EVENTS_SUFFIX,
     PROTOCOL_VERSION,
+    SYNC_PREFIX,
     Body,
     Ended,
     EventBatch,
@@ -43,6 +45,7 @@ from conveyor_actors.wire import (
     Welcome,
     decode_request,
     encode,
+    events_address,
 )
 
 log: Final = logging.getLogger("conveyor.clients")
@@ -54,9 +57,6 @@ _HANDSHAKE_MS_MAX: Final = 5_000
 _LAST_WORDS_MS: Final = 200
 #: A client sends what it has at hand as the frames of one message, a request each.
 _FRAMES_MAX: Final = 1_024
-EVENTS_SUFFIX: Final = ".events"
-#: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.
-SYNC_PREFIX: Final = b"\xff"
 
 #: (route, number of the request, what is asked): answered by the supervisor, not by the engine.
 Question = tuple[bytes, int, Body]
@@ -233,14 +233,6 @@ class Gateway:
             for each in (address, events_address(address)):
                 if each.startswith("ipc://"):
                     Path(each.removeprefix("ipc://")).unlink(missing_ok=True)
-
-
-def events_address(address: str) -> str:
-    """Where events are published for a listen address: beside an ipc socket, on the next port of a tcp one."""
-    if address.startswith("ipc://"):
-        return address + EVENTS_SUFFIX
-    host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) + 1}"
 
 
 def _give_to_group(path: Path, group: str) -> None:

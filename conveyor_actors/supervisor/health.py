@@ -10,7 +10,8 @@ import msgspec
 from conveyor_actors import __version__
 from conveyor_actors.box import TOKEN
 from conveyor_actors.engine.memory import Memory
-from conveyor_actors.model import STATE_NAMES, WAITING, Info, QueueInfo, StoreInfo, Worker, utc
+from conveyor_actors.engine.reading import queue_infos
+from conveyor_actors.model import WAITING, Info, StoreInfo, Worker, utc
 from conveyor_actors.store.lmdb_store import LmdbStore
 from conveyor_actors.supervisor.pools import Pool, WorkerProcess
 from conveyor_actors.units import format_size
@@ -27,10 +28,6 @@ def make_info(
     state: str, started_ms: int, memory: Memory, pools: Iterable[Pool], store: LmdbStore, warnings: list[str]
 ) -> Info:
     totals = {k: v for k, v in msgspec.structs.asdict(memory.totals).items() if k not in _NOT_TOTALS}
-    queues = [
-        QueueInfo(queue.name, queue.paused, dict(zip(STATE_NAMES, queue.counts, strict=True)))
-        for queue in sorted(memory.queues.values(), key=lambda queue: queue.name)
-    ]
     pools = list(pools)
     return Info(
         state,
@@ -40,7 +37,7 @@ def make_info(
         utc(started_ms),
         totals,
         [pool.info() for pool in pools],
-        queues,
+        queue_infos(memory),
         StoreInfo(str(store.path), store.size(), disk_free(store)),
         [*warnings, *_warnings(memory, pools)],
     )
