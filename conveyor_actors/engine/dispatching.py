@@ -107,7 +107,7 @@ class _Waiting:
 
     def take(self) -> None:
         """Takes the current job out of `waiting` and goes on to the next."""
-        self.exhausted = not self.cursor.delete() or not self.cursor.key()
+        self.exhausted = not self.tick.tables.waiting.delete_at(self.cursor)
         self._settle()
 
     def _settle(self) -> None:
@@ -126,7 +126,7 @@ class _Waiting:
                 self.number, self.record, self.handler = read_number(key), record, handler
                 return
             if _nobody_can_run(tick, queue, record.name):
-                self.exhausted = not cursor.delete() or not cursor.key()
+                self.exhausted = not tick.tables.waiting.delete_at(cursor)
                 _refuse(tick, queue, read_number(key), record)
             else:
                 self.stepped_over += 1

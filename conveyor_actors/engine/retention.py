@@ -55,7 +55,7 @@ def _trim(tick: Tick, queue: Queue, state: int, count: int) -> None:
         if not cursor.set_range(prefix) or not cursor.key().startswith(prefix):
             return
         number = t.read_by_state(cursor.key())[3]
-        cursor.delete()
+        tick.tables.by_state.delete_at(cursor)
         record = tick.job(number)
         assert record is not None, "an indexed job without a record"
         _mark_gone(tick, queue, number, record)
@@ -85,7 +85,7 @@ def forget(tick: Tick, number: int) -> None:
         cursor = tables.history.cursor()
         found = cursor.set_range(key)
         while found and cursor.key().startswith(key):
-            found = cursor.delete() and bool(cursor.key())
+            found = tables.history.delete_at(cursor)
     if record.flags & HAS_NAME:
         assert record.id is not None
         name = t.name_key(record.queue, record.id)

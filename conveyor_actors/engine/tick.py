@@ -171,5 +171,5 @@ class Tick:
             if second > oldest:
                 return
             cursor.first()
-            cursor.delete()
+            self.tables.events.delete_at(cursor)
             self.memory.events_from = second

@@ -29,7 +29,7 @@ def fire_due(tick: Tick) -> None:
         due_ms, kind, ref = t.read_timer(cursor.key())
         if due_ms > tick.now_ms:
             return
-        cursor.delete()
+        tick.tables.timers.delete_at(cursor)
         if kind == t.PROMOTE:
             _promote(tick, ref, due_ms)
         elif kind == t.FORGET:

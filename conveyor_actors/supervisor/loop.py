@@ -41,6 +41,7 @@ _COLLECT_NS_MAX: Final = 4_000_000
 _COLLECT_MESSAGES_MAX: Final = 256
 _DISK_SECONDS: Final = 1.0
 _SYNC_SECONDS: Final = 0.1
+_CHECKPOINT_SECONDS: Final = 1.0
 _CLIENTS_SECONDS: Final = 60.0
 _RECALL_AGAIN_SECONDS: Final = 0.001
 EXIT_KILLED: Final = 3
@@ -76,7 +77,6 @@ class Loop:
         self._questions: list[Question] = []
         self._after_commit: list[Callable[[], None]] = []
         self._tick_us = 0
-        self._unsynced = False
         self._started_ms = time.time_ns() // 1_000_000
         self._random = random.Random()
         self._shutdown = Shutdown(config.supervisor.shutdown_timeout_ms / 1000)
@@ -85,8 +85,7 @@ class Loop:
         self._store = LmdbStore(data_dir.store, durability=config.supervisor.durability)
         self._engine = Engine(engine_settings(config))
         self._engine.start(self._store.begin(), survivors, self._now())
-        self._store.commit()
-        self._store.sync()  # the incarnation must survive a power cut, also with relaxed durability
+        self._store.checkpoint()  # the incarnation must survive a power cut, also with relaxed durability
         for box in boxes:
             box.remove()
         sweep_run(data_dir.run)
@@ -125,10 +124,12 @@ class Loop:
         self._check_disk()
         self._look_again()
         self._forget_clients_again()
+        self._checkpoint_again()
         if self._store.relaxed:
             self._sync_again()
         while not self._shutdown.finished(busy=self._busy()):
             self._turn()
+        self._store.checkpoint()
         event(log, "info", "stopped", killed_jobs=self._shutdown.killed)
         return EXIT_KILLED if self._shutdown.killed else 0
 
@@ -171,7 +172,6 @@ class Loop:
         moment = self._now()
         effects = self._decide_and_commit(moment)
         self._engine.committed()
-        self._unsynced = True
         self._release(effects)
         self._tick_us = time.monotonic_ns() // 1000 - moment.mono_us
 
@@ -182,8 +182,8 @@ class Loop:
         refused: dict[int, str] = {}
         again = False
         while True:
-            tables = store.begin()
             try:
+                tables = store.begin()
                 if again:
                     engine.reload(tables)
                 engine.begin(tables, moment)
@@ -328,10 +328,14 @@ class Loop:
         self._reactor.later(_CLIENTS_SECONDS, self._forget_clients_again)
 
     def _sync_again(self) -> None:
-        if self._unsynced:
-            self._unsynced = False
+        if self._store.unsynced:
             self._store.sync()
         self._reactor.later(_SYNC_SECONDS, self._sync_again)
+
+    def _checkpoint_again(self) -> None:
+        if self._store.behind:
+            self._store.checkpoint()
+        self._reactor.later(_CHECKPOINT_SECONDS, self._checkpoint_again)
 
     # -- the way down -------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ SEEDS_PER_CHUNK = 10
 
 #: What a handful of runs has to bring about, or they would prove nothing.
 REACHED = (
+    "checkpoint",
     "clock stepped",
     "completed",
     "crashed during recovery",
@@ -61,6 +62,7 @@ REACHED = (
     "supervisor crashed before the commit",
     "supervisor crashed between ticks",
     "supervisor crashed in the middle of sending",
+    "torn commit",
 )
 
 PRINT_TRACE = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,7 +36,6 @@ from conveyor_actors.engine.inputs import (
 )
 from conveyor_actors.model import WAITING
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
-from conveyor_actors.store.tables import TABLES
 from conveyor_actors.wire import OUTCOME_KINDS, Ended, Outcome, SetPaused, Task, encode, encode_reply
 
 from . import tables_check
@@ -47,6 +47,8 @@ BEGIN_MS: Final = 1_700_000_000_000
 CHAOS_US: Final = 700_000
 CHECK_EVERY_TICKS: Final = 10
 EVENTS_MAX: Final = 50_000
+#: A journal that is filled up to here takes one more commit for sure.
+ROOM_FOR_ONE_BYTES: Final = 3 << 20
 FORGED: Final = OUTCOME_KINDS.index("invalid-payload")
 #: A job may lie behind one that runs for long no longer than this while someone else is free.
 HELD_UP_US_MAX: Final = 120_000
@@ -77,6 +79,7 @@ class Faults:
     repeat: float
     shutdown: float
     full: float
+    checkpoint: float
 
     @classmethod
     def draw(cls, draw: random.Random) -> Faults:
@@ -95,6 +98,7 @@ class Faults:
             repeat=rate(0.03),
             shutdown=rate(0.004),
             full=rate(0.01),
+            checkpoint=rate(0.02),
         )
 
 
@@ -511,6 +515,9 @@ class World:
             return self.crash_supervisor("in the middle of sending")
         if self._ticks % CHECK_EVERY_TICKS == 0:
             self._check()
+        if self.strikes(self.rates.checkpoint):
+            self.seen["checkpoint"] += 1
+            self.store.checkpoint()
         self._check_no_worker_idles()
         return self._plan_wake()
 
@@ -522,7 +529,7 @@ class World:
                     self.engine.refuse(message, "a defect")
                     continue
                 self._poisoned = message
-                break_after(tables, self.draw.randint(0, 3), Poisoned())
+                self.engine._tick.tables = Breaking(tables, self.draw.randint(0, 3), Poisoned())
                 self.engine.handle(message)
                 raise Poisoned
             self.engine.handle(message)
@@ -535,11 +542,13 @@ class World:
         tables = self.store.begin()
         if self.strikes(self.rates.replay):
             self.seen["map declared full"] += 1
-            break_after(tables, self.draw.randint(0, 60), MapFull())
+            tables = Breaking(tables, self.draw.randint(0, 60), MapFull())
         while True:
             try:
                 effects = decide(tables)
                 if self.strikes(self.rates.crash / 2):
+                    if self.strikes(0.5) and tear(self.store, self.draw):
+                        self.seen["torn commit"] += 1
                     self.store.abort()
                     return None
                 self.store.commit()
@@ -705,20 +714,45 @@ class World:
         self.store.close()
 
 
-def break_after(tables: Any, puts: int, error: Exception) -> None:
-    """Lets the transaction fail after so many more puts."""
-    left = puts
+class Breaking:
+    """The tables of a transaction that fails after so many more puts."""
 
-    def breaking(put: Callable[..., bool]) -> Callable[..., bool]:
-        def wrapped(*args: Any, **kwargs: Any) -> bool:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise error
-            return put(*args, **kwargs)
+    def __init__(self, tables: Any, puts: int, error: Exception) -> None:
+        self._tables = tables
+        self._left = puts
+        self._error = error
 
-        return wrapped
+    def __getattr__(self, name: str) -> Any:
+        return BreakingTable(self, getattr(self._tables, name))
 
-    for name in TABLES:
-        table = getattr(tables, name)
-        table.put = breaking(table.put)
+    def count_put(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+
+
+class BreakingTable:
+    def __init__(self, tables: Breaking, table: Any) -> None:
+        self._tables = tables
+        self._table = table
+
+    def __getattr__(self, operation: str) -> Any:
+        return getattr(self._table, operation)
+
+    def put(self, key: bytes, value: bytes, **how: bool) -> Any:
+        self._tables.count_put()
+        return self._table.put(key, value, **how)
+
+
+def tear(store: LmdbStore, draw: random.Random) -> bool:
+    """The power fails while a commit is written: some bytes of it do not reach the disk. False if there are none."""
+    journal = store._journal
+    start = journal._end
+    if not store._changes or start > ROOM_FOR_ONE_BYTES:
+        return False
+    store.commit()
+    used = len(os.pread(journal._file, journal._end - start, start).rstrip(b"\0"))
+    hole = start + draw.randrange(used)
+    lost = os.pread(journal._file, draw.randint(1, 64), hole)
+    os.pwrite(journal._file, bytes(byte ^ 0xFF for byte in lost), hole)
+    return True

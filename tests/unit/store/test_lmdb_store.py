@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from conveyor_actors.engine.engine import Engine
 from conveyor_actors.engine.inputs import ClientSays, Moment
 from conveyor_actors.engine.memory import PoolSettings, Settings
 from conveyor_actors.errors import StoreError
+from conveyor_actors.store import journal
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
 from conveyor_actors.store.tables import TABLES, number_key
 from conveyor_actors.wire import AddJobs, NewJob
 
 Opening = Callable[..., LmdbStore]
 SMALL = 1 << 17
+TABLES_TRIED = ("jobs", "waiting", "events")
+TABLE = st.sampled_from(TABLES_TRIED)
+KEY = st.integers(0, 5).map(number_key)
 SETTINGS = Settings({"pool": PoolSettings()}, {}, 1 << 20)
 
 
@@ -75,7 +88,8 @@ def test_what_was_open_at_the_close_never_happened(opening: Opening) -> None:
 def test_the_files_belong_to_their_owner_alone(opening: Opening, tmp_path: Path) -> None:
     opening()
     assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "store" / "data.mdb").stat().st_mode) == 0o600
+    for name in ("data.mdb", "journal"):
+        assert stat.S_IMODE((tmp_path / "store" / name).stat().st_mode) == 0o600
 
 
 def test_a_transaction_sees_its_own_writes_in_every_table(opening: Opening) -> None:
@@ -167,10 +181,229 @@ def test_an_engine_goes_on_when_the_map_is_full(opening: Opening) -> None:
     assert engine.memory.queues["q"].counts[0] == 177
 
 
+def test_what_is_in_the_journal_and_what_is_in_lmdb_make_one_store(opening: Opening) -> None:
+    store = opening()
+    fill(store, 5)
+    store.checkpoint()
+    fill(store, 5, start=5)
+    store.begin().payloads.delete(number_key(0))
+    store.commit()
+    assert count(store, "payloads") == 9
+    assert count(opening(), "payloads") == 9
+    assert count(opening(), "payloads") == 9  # found in the journal once, in LMDB from then on
+
+
+def test_an_abort_takes_back_nothing_that_was_committed(opening: Opening) -> None:
+    store = opening()
+    fill(store, 3)
+    tables = store.begin()
+    tables.payloads.put(b"key", b"value")
+    tables.payloads.delete(number_key(0))
+    cursor = tables.payloads.cursor()
+    cursor.first()
+    tables.payloads.delete_at(cursor)
+    store.abort()
+    assert count(store, "payloads") == 3
+    fill(store, 1, start=3)
+    assert count(opening(), "payloads") == 4
+
+
+def test_deleting_at_a_cursor_goes_on_to_the_next_row_and_is_kept(opening: Opening) -> None:
+    store = opening()
+    fill(store, 3)
+    table = store.begin().payloads
+    cursor = table.cursor()
+    cursor.set_range(number_key(1))
+    assert table.delete_at(cursor)
+    assert cursor.key() == number_key(2)
+    assert not table.delete_at(cursor)
+    store.commit()
+    assert count(opening(), "payloads") == 1
+
+
+def test_what_is_too_much_for_the_journal_is_committed_all_the_same(opening: Opening) -> None:
+    store = opening()
+    fill(store, 10)
+    fill(store, journal.BYTES // 1_000, start=10)
+    assert not store.behind
+    fill(store, 10, start=journal.BYTES)
+    assert count(opening(), "payloads") == journal.BYTES // 1_000 + 20
+
+
+def test_a_journal_that_fills_up_starts_again(opening: Opening) -> None:
+    store = opening()
+    commits = 2 * journal.BYTES // journal.BLOCK + 5
+    for number in range(commits):
+        fill(store, 1, start=number)
+    assert count(opening(), "payloads") == commits
+
+
+def test_a_map_that_is_too_small_for_a_checkpoint_grows(opening: Opening) -> None:
+    store = opening(map_bytes=SMALL)
+    committed = 0
+    while committed < 1_000:
+        try:
+            fill(store, 1, start=committed)
+            committed += 1
+        except MapFull:
+            store.abort()
+            store.grow()
+        if committed % 7 == 0:
+            store.checkpoint()
+    assert count(opening(map_bytes=SMALL), "payloads") == committed
+
+
+def test_a_commit_that_changed_nothing_writes_nothing(opening: Opening, tmp_path: Path) -> None:
+    store = opening()
+    store.begin().payloads.get(b"key")
+    before = (tmp_path / "store" / "journal").read_bytes()
+    store.commit()
+    assert not store.behind
+    assert (tmp_path / "store" / "journal").read_bytes() == before
+
+
+class Dictionaries(RuleBasedStateMachine):
+    """Whatever is put, deleted, committed, aborted and lost, the store has what was committed, as a dict would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name)
+        self.store = self.open(self.path)
+        self.committed: dict[tuple[str, bytes], bytes] = {}
+        self.now: dict[tuple[str, bytes], bytes] = {}
+
+    def open(self, path: Path) -> LmdbStore:
+        return LmdbStore(path / "store", durability="relaxed", map_bytes=SMALL)
+
+    def do(self, change: Callable[[Any], object]) -> None:
+        """A full map is grown, and what was done since the last commit is done again."""
+        while True:
+            try:
+                change(self.store.begin())
+                return
+            except MapFull:
+                self.store.abort()
+                self.store.grow()
+                for table, key in self.committed.keys() - self.now.keys():
+                    getattr(self.store.begin(), table).delete(key)
+                for (table, key), value in self.now.items() - self.committed.items():
+                    getattr(self.store.begin(), table).put(key, value)
+
+    @rule(table=TABLE, key=KEY, value=st.binary(max_size=2_000))
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        self.do(lambda tables: getattr(tables, table).put(key, value))
+        self.now[table, key] = value
+
+    @rule(table=TABLE, key=KEY)
+    def delete(self, table: str, key: bytes) -> None:
+        self.do(lambda tables: getattr(tables, table).delete(key))
+        self.now.pop((table, key), None)
+
+    @rule(table=TABLE)
+    def delete_first(self, table: str) -> None:
+        keys = sorted(key for name, key in self.now if name == table)
+        if keys:
+
+            def change(tables: Any) -> None:
+                cursor = getattr(tables, table).cursor()
+                assert cursor.first()
+                assert getattr(tables, table).delete_at(cursor) == (len(keys) > 1)
+
+            self.do(change)
+            del self.now[table, keys[0]]
+
+    @rule()
+    def commit(self) -> None:
+        self.store.commit()
+        self.committed = dict(self.now)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.commit()
+        self.store.checkpoint()
+
+    @rule()
+    def abort(self) -> None:
+        self.store.abort()
+        self.now = dict(self.committed)
+
+    @rule()
+    def crash(self) -> None:
+        self.store.close()
+        self.store = self.open(self.path)
+        self.now = dict(self.committed)
+
+    @rule()
+    def copy_while_open(self) -> None:
+        """What a power cut would leave on the disk is a store with what was committed."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(self.path / "store", Path(folder) / "store")
+            copy = self.open(Path(folder))
+            assert rows(copy) == self.committed
+            copy.close()
+
+    @invariant()
+    def has_what_it_should(self) -> None:
+        assert rows(self.store) == self.now
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+
+def rows(store: LmdbStore) -> dict[tuple[str, bytes], bytes]:
+    tables = store.begin()
+    return {(name, key): value for name in TABLES_TRIED for key, value in getattr(tables, name).cursor()}
+
+
+TestDictionaries = Dictionaries.TestCase
+TestDictionaries.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+KILLED_WHILE_COMMITTING = """
+import sys
+from pathlib import Path
+from conveyor_actors.store.lmdb_store import LmdbStore
+from conveyor_actors.store.tables import number_key
+
+store = LmdbStore(Path(sys.argv[1]), durability=sys.argv[2])
+number = sum(1 for _ in store.begin().payloads.cursor())
+while True:
+    store.begin().payloads.put(number_key(number), bytes(100))
+    store.commit()
+    print(number, flush=True)
+    number += 1
+    if number % 50 == 0:
+        store.checkpoint()
+"""
+
+
+@pytest.mark.parametrize("durability", ["fsync", "relaxed"])
+def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path, durability: str) -> None:
+    acknowledged = -1
+    draw = random.Random(4)
+    for _ in range(8):
+        command = [sys.executable, "-c", KILLED_WHILE_COMMITTING, str(tmp_path / "store"), durability]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(draw.randint(1, 200)):
+                acknowledged = int(process.stdout.readline())
+            process.kill()
+            for line in process.stdout.read().split("\n")[:-1]:
+                acknowledged = int(line)
+        store = LmdbStore(tmp_path / "store")
+        keys = [int.from_bytes(key, "big") for key, _ in store.begin().payloads.cursor()]
+        store.close()
+        assert keys == list(range(len(keys)))
+        assert acknowledged + 1 <= len(keys) <= acknowledged + 2
+
+
 def test_the_size_is_what_was_used(opening: Opening) -> None:
     store = opening()
     before = store.size()
     fill(store, 1_000)
+    store.checkpoint()
     assert before < 1 << 20
     assert 1_000_000 < store.size() - before < 3_000_000
 
