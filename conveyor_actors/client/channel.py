@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Collection
 from queue import Empty, SimpleQueue
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -25,8 +25,6 @@ from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome
 
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0
-#: Who is woken to send lets the others speak first: what they ask then goes in one message, and into one commit.
-GATHER_S: Final = 0.000_05
 #: So long a socket may be missing, as it is while a supervisor starts.
 ABSENT_S: Final = 2.0
 START_ONE: Final = "start one with: conveyor-supervisor --config conveyor.toml"
@@ -86,14 +84,15 @@ class Channel:
                 with self._lock:
                     self._check_open()
                     self._tidy()
-                    if not self._session.full:
+                    room = self._session.room() if self._session.full else None
+                    if room is None:
                         call = self._session.request(body)
                         call.deadline = deadline
-                        self._push()
-                        return call
-                    room = self._session.room()
+                if room is None:
+                    self._push()
+                    return call
             except BaseException:
-                self._in_doubt = True
+                self._doubt()
                 raise
             if not self._await(room, deadline):
                 self.give_up(room)
@@ -123,10 +122,10 @@ class Channel:
                 self._check_open()
                 self._tidy()
                 wait = self._session.watch(refs)
-                self._push()
-                return wait
+            self._push()
+            return wait
         except BaseException:
-            self._in_doubt = True
+            self._doubt()
             raise
 
     def take(self, wait: Wait, deadline: float | None) -> list[tuple[Ref, JobView | None]]:
@@ -181,7 +180,7 @@ class Channel:
             if self._link is None:
                 self._link = Link(zmq.DEALER, self.address)
             waiter = self._session.greeting()
-            self._push()
+        self._push()
         try:
             met = self._await(waiter, started + min(self.timeout_s, ABSENT_S))
             reason = None if met else absence(self.address)
@@ -200,8 +199,11 @@ class Channel:
     def _await(self, waiter: Waiter, deadline: float | None) -> bool:
         """Waits until it is ready; False if that takes beyond the deadline."""
         self.check_process()
+        if waiter.ready and not self._closed:
+            return True
         thread = threading.get_ident()
         interrupted: Waiter | None = None
+        leaving = True
         try:
             while True:
                 with self._lock:
@@ -228,18 +230,23 @@ class Channel:
                         gate.get(timeout=None if deadline is None else max(0.0, deadline - monotonic()))
                     except Empty:
                         return waiter.ready
+                    if waiter.ready:  # somebody else leads, or has handed on: nothing to do under the lock
+                        self._followers.pop(waiter, None)
+                        leaving = False
+                        return True
         except BaseException:
-            self._in_doubt = True
+            self._doubt()
             raise
         finally:
-            try:
-                with self._lock:
-                    self._leave(waiter, interrupted)
-            except BaseException:
-                self._in_doubt = True
-                with self._lock:
-                    self._leave(waiter, interrupted)
-                raise
+            if leaving:
+                try:
+                    with self._lock:
+                        self._leave(waiter, interrupted)
+                except BaseException:
+                    self._doubt()
+                    with self._lock:
+                        self._leave(waiter, interrupted)
+                    raise
 
     def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
         """Carries all traffic until this waiter is ready (or the channel closed), or the deadline has passed."""
@@ -256,7 +263,9 @@ class Channel:
                     self._ask_at = now + SILENCE_S
                     if link.connected:
                         self._carry(*self._session.silent())
-                self._flush()
+                frames = self._outgoing()
+            if frames:  # not under the lock: the others go on while this wakes ZeroMQ
+                link.socket.send_multipart(frames, zmq.NOBLOCK)
             until = self._ask_at if deadline is None else min(self._ask_at, deadline)
             messages = link.wait(until - now)
             if link.made_anew():
@@ -265,8 +274,6 @@ class Channel:
             if messages:
                 self._ask_at = monotonic() + SILENCE_S
                 self._receive(link, waiter)
-            elif len(self._followers) > 1:
-                sleep(GATHER_S)
             if waiter.ready or self._closed:
                 return True
 
@@ -274,11 +281,14 @@ class Channel:
         """Reads what there is; no more than needed if nobody else waits."""
         while True:
             try:
-                frame = link.socket.recv(zmq.NOBLOCK)
+                frames = [link.socket.recv(zmq.NOBLOCK)]
             except zmq.Again:
                 return
+            while self._followers and link.socket.getsockopt(zmq.RCVMORE):  # all answers of one commit at once
+                frames.append(link.socket.recv(zmq.NOBLOCK))
             with self._lock:
-                self._carry(*self._session.received(frame))
+                for frame in frames:
+                    self._carry(*self._session.received(frame))
                 if waiter.ready and not self._followers:
                     return
 
@@ -292,7 +302,8 @@ class Channel:
         if interrupted is not None:
             self._link.wake()  # its answer may have come meanwhile
         elif self._leader is None:
-            follower = next((gate for other, gate in self._followers.items() if not other.ready), None)
+            # A copy: who has its answer leaves without the lock.
+            follower = next((gate for other, gate in self._followers.copy().items() if not other.ready), None)
             if self._closed:
                 self._link.close()
             elif follower is not None:
@@ -300,24 +311,38 @@ class Channel:
             else:
                 self._flush()
 
-    # -- under the lock -----------------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------------
 
     def _push(self) -> None:
-        """Sees to it that what the session has to say is sent."""
-        if self._leader is None:
-            self._flush()
-        elif not self._woken and self._link is not None:
-            self._link.wake()
+        """Sees to it that what the session has to say is sent: by this thread, or by the leader."""
+        with self._lock:
+            if self._leader is None:
+                self._flush()
+                return
+            link, wake = self._link, not self._woken
             self._woken = True
+        if wake and link is not None:  # not under the lock, for it lets the other threads run
+            link.wake()
+
+    def _doubt(self) -> None:
+        """An exception came in the middle of something; takes no lock."""
+        self._in_doubt = True
+        self._woken = False
+
+    # -- under the lock -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        # Nothing is sent into the void: a new connection is told everything that is unanswered.
-        if self._link is not None and self._link.connected:
-            if self._in_doubt:
-                self._in_doubt = False
-                self._carry(*self._session.reconnected())
-                self._wake_followers()
-            self._carry(self._session.outgoing(), [])
+        self._carry(self._outgoing(), [])
+
+    def _outgoing(self) -> list[bytes]:
+        """What is to be sent now. Nothing is sent into the void: a new connection is told all that is unanswered."""
+        if self._link is None or not self._link.connected:
+            return []
+        if self._in_doubt:
+            self._in_doubt = False
+            self._carry(*self._session.reconnected())
+            self._wake_followers()
+        return self._session.outgoing()
 
     def _carry(self, frames: list[bytes], ready: list[Waiter]) -> None:
         assert self._link is not None
@@ -329,7 +354,7 @@ class Channel:
                 gate.put(None)
 
     def _wake_followers(self) -> None:
-        for gate in list(self._followers.values()):
+        for gate in self._followers.copy().values():
             gate.put(None)
 
     def _tidy(self) -> None:
