@@ -19,6 +19,7 @@ from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.ending import interrupt, stall, take_outcomes, unrecorded
 from conveyor_actors.engine.inputs import (
     ClientSays,
+    ClientsGone,
     Drain,
     Input,
     Later,
@@ -151,6 +152,14 @@ def _worker_died(tick: Tick, message: WorkerDied) -> None:
             stall(tick, lease, message.cause, message.message)
 
 
+def _clients_gone(tick: Tick, message: ClientsGone) -> None:
+    waits = tick.memory.waits
+    for number in [number for number, routes in waits.items() if not routes.isdisjoint(message.routes)]:
+        waits[number] -= message.routes
+        if not waits[number]:
+            del waits[number]
+
+
 def _drain(tick: Tick, message: Drain) -> None:
     tick.memory.draining = True
     recall_queue(tick, None)
@@ -176,6 +185,7 @@ _HANDLERS: Final[dict[type, Any]] = {
     Outcomes: _outcomes,
     Recalled: _recalled,
     WorkerDied: _worker_died,
+    ClientsGone: _clients_gone,
     Drain: _drain,
     SetFull: _set_full,
     Later: _later,

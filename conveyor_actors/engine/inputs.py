@@ -92,6 +92,12 @@ class Survivor(msgspec.Struct, frozen=True):
     outcomes: list[Outcome]
 
 
+class ClientsGone(msgspec.Struct, frozen=True):
+    """Nobody can be told anything by these routes any more."""
+
+    routes: frozenset[bytes]
+
+
 class Drain(msgspec.Struct, frozen=True):
     """Dispatch nothing from now on."""
 
@@ -113,5 +119,16 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 Input = (
-    ClientSays | PoolReady | PoolDown | WorkerReady | Outcomes | Recalled | WorkerDied | Drain | SetFull | Later | Wake
+    ClientSays
+    | PoolReady
+    | PoolDown
+    | WorkerReady
+    | Outcomes
+    | Recalled
+    | WorkerDied
+    | ClientsGone
+    | Drain
+    | SetFull
+    | Later
+    | Wake
 )

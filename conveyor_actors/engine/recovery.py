@@ -50,9 +50,10 @@ def _undo_tick(memory: Memory) -> None:
     for worker in memory.just_died:
         memory.workers[worker.id] = worker.pool.workers[worker.id] = worker
     for number, route in memory.just_registered:
-        memory.waits[number].discard(route)
-        if not memory.waits[number]:
-            del memory.waits[number]
+        routes = memory.waits.get(number, set())
+        routes.discard(route)
+        if not routes:
+            memory.waits.pop(number, None)
     memory.just_died, memory.just_registered = [], []
 
 

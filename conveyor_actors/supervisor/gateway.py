@@ -69,6 +69,8 @@ class Gateway:
         self._config = config
         self._incarnation = incarnation
         self._sessions: dict[bytes, int] = {}
+        #: Routes on which a client was lost; for the loop to pass on.
+        self.gone: set[bytes] = set()
         self._topics: set[bytes] = set()
         self._last_by_topic: dict[bytes, int] = {}
         self._published_from = 0
@@ -152,7 +154,7 @@ class Gateway:
 
     def _drop(self, route: bytes, why: str) -> None:
         self.garbage += 1
-        self._sessions.pop(route, None)
+        self._forget(route)
         event(log, "warning", "a client was dropped", reason=why[:500])
         self.reply(route, 0, Refused("ProtocolError", why[:500]))
 
@@ -168,7 +170,11 @@ class Gateway:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            self._sessions.pop(route, None)
+            self._forget(route)
+
+    def _forget(self, route: bytes) -> None:
+        if self._sessions.pop(route, None) is not None:
+            self.gone.add(route)
 
     def send_all(self, replies: list[tuple[bytes, bytes]]) -> None:
         """What goes to one client goes as one message: its parts wake that client once."""

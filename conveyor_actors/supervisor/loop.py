@@ -19,7 +19,17 @@ from conveyor_actors.box import BEAT_NS, TOKEN
 from conveyor_actors.config import Config
 from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.engine import Engine
-from conveyor_actors.engine.inputs import ClientSays, Drain, Input, Later, Moment, Recalled, SetFull, Wake
+from conveyor_actors.engine.inputs import (
+    ClientSays,
+    ClientsGone,
+    Drain,
+    Input,
+    Later,
+    Moment,
+    Recalled,
+    SetFull,
+    Wake,
+)
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
 from conveyor_actors.supervisor import health, liveness
@@ -144,6 +154,9 @@ class Loop:
             self._signalled(number)
         self._reactor.signals.clear()
         self._step_down(self._shutdown.advance(time.monotonic(), busy=self._busy()))
+        if self._gateway.gone:
+            self._inputs.append(ClientsGone(frozenset(self._gateway.gone)))
+            self._gateway.gone.clear()
         if self._inputs or self._due():
             self._tick()
         self._answer_questions()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conveyor_actors.engine.inputs import Outcomes
+from conveyor_actors.engine.inputs import ClientsGone, Outcomes
 from conveyor_actors.wire import Registered, WaitJobs
 
 from .harness import Host, new, success
@@ -56,3 +56,21 @@ def test_very_many_large_results_are_pushed_where_the_answer_is_full(host: Host)
     pushed = [job.id for job in effects.ended[b"r"]]
     assert [job.id for job in answer.ended] + pushed == ids
     assert pushed
+
+
+def test_a_client_that_is_gone_leaves_nothing_behind(host: Host) -> None:
+    mine, ours = host.add("work", "work")
+    host.ask(WaitJobs([("q", mine), ("q", ours)]), route=b"gone")
+    host.ask(WaitJobs([("q", ours)]), route=b"here")
+    host.tick(ClientsGone(frozenset({b"gone", b"never seen"})))
+    assert host.engine.memory.waits == {int(ours): {b"here"}}
+    host.complete(mine)
+    assert list(host.complete(ours).ended) == [b"here"]
+
+
+def test_a_client_that_comes_and_goes_in_an_aborted_tick_leaves_nothing_behind(host: Host) -> None:
+    (id,) = host.add("work")
+    host.decide(host.says(WaitJobs([("q", id)])), ClientsGone(frozenset({b"r"})))
+    host.store.abort()
+    host.engine.reload(host.store.begin())
+    assert host.engine.memory.waits == {}

@@ -1,0 +1,75 @@
+"""The clients' socket: who is lost is told once, however it was lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from conveyor_actors.config import SupervisorConfig
+from conveyor_actors.engine.inputs import ClientSays, Input
+from conveyor_actors.supervisor.gateway import Gateway, Question
+from conveyor_actors.wire import PROTOCOL_VERSION, GetQueues, Hello, Request, encode
+
+DEADLINE_S = 10.0
+
+
+class Meeting:
+    """A gateway and one client that it has welcomed."""
+
+    def __init__(self, home: Path) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        address = f"ipc://{home}/s"
+        self.gateway = Gateway(self.context, SupervisorConfig(data_dir=home, listen=(address,)), 1)
+        self.client = self.context.socket(zmq.DEALER)
+        self.client.connect(address)
+        self.inputs: list[Input] = []
+        self.questions: list[Question] = []
+        self.say(encode(Request(1, 1, Hello(PROTOCOL_VERSION, 7))))
+        assert self.client.poll(DEADLINE_S * 1000)
+        self.say(encode(Request(2, 1, GetQueues())))
+        (said,) = self.inputs
+        assert isinstance(said, ClientSays)
+        self.route = said.route
+
+    def say(self, frame: bytes) -> None:
+        self.client.send(frame)
+        assert self.gateway.socket.poll(DEADLINE_S * 1000)
+        self.gateway.receive(self.inputs, self.questions, 10)
+
+    def close(self) -> None:
+        self.client.close(0)
+        self.gateway.close()
+        self.context.term()
+
+
+@pytest.fixture
+def meeting(home: Path) -> Iterator[Meeting]:
+    meeting = Meeting(home)
+    yield meeting
+    meeting.close()
+
+
+def test_a_client_that_is_there_is_not_told_as_gone(meeting: Meeting) -> None:
+    meeting.gateway.forget_gone()
+    assert meeting.gateway.gone == set()
+
+
+def test_a_client_that_has_left_is_told_as_gone(meeting: Meeting) -> None:
+    meeting.client.close(0)
+    deadline = time.monotonic() + DEADLINE_S
+    while not meeting.gateway.gone:
+        assert time.monotonic() < deadline
+        meeting.gateway.forget_gone()
+    assert meeting.gateway.gone == {meeting.route}
+    meeting.gateway.gone.clear()
+    meeting.gateway.forget_gone()
+    assert meeting.gateway.gone == set()
+
+
+def test_a_client_that_sends_garbage_is_told_as_gone(meeting: Meeting) -> None:
+    meeting.say(b"\xc1 garbage")
+    assert meeting.gateway.gone == {meeting.route}
