@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from conveyor_actors.engine.memory import Queue
+from conveyor_actors.engine.ordering import enqueue, order_of, put_off
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.errors import InvalidPayload, ProtocolError, StoreFull
 from conveyor_actors.model import ADD_MANY_BYTES_MAX, DELAYED, EVENT_CODE, NAME_BYTES_MAX, WAITING
 from conveyor_actors.store import tables as t
-from conveyor_actors.store.tables import HAS_NAME, HAS_PAYLOAD, INLINE_BYTES_MAX, PROMOTE, JobRecord, number_key
+from conveyor_actors.store.tables import HAS_NAME, HAS_PAYLOAD, INLINE_BYTES_MAX, JobRecord, number_key
 from conveyor_actors.wire import Added, AddedJob, AddJobs, NewJob
 
-_WAITING_EVENT = EVENT_CODE["waiting"]
-_DELAYED_EVENT = EVENT_CODE["delayed"]
 _DUPLICATED_EVENT = EVENT_CODE["duplicated"]
-_FIFO = 2**63
-
-
-def order_of(number: int, lifo: bool) -> int:
-    """The place among jobs of one priority: the newest LIFO job first, then FIFO jobs as they came."""
-    return _FIFO - number if lifo else _FIFO + number
 
 
 def add_jobs(tick: Tick, request: AddJobs) -> Added:
@@ -108,15 +101,7 @@ def _add(tick: Tick, queue: Queue, new: NewJob) -> int:
         tables.payloads.put(key, t.seal(new.payload), append=True)
     if new.id is not None:
         tables.names.put(t.name_key(queue.number, new.id), key)
-    if delayed:
-        assert due_ms is not None
-        tables.timers.put(t.timer_key(due_ms, PROMOTE, number), b"")
-        tables.by_state.put(t.by_state_key(queue.number, DELAYED, due_ms, number), b"")
-        tick.count(queue, None, DELAYED)
-        tick.emit(_DELAYED_EVENT, queue, number, record)
-    else:
-        tables.waiting.put(t.waiting_key(queue.number, new.priority, record.order), key)
-        tick.count(queue, None, WAITING)
-        tick.emit(_WAITING_EVENT, queue, number, record)
+    place = put_off if delayed else enqueue
+    place(tick, queue, number, record, before=None)
     tick.memory.totals.added += 1
     return number

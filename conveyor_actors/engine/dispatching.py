@@ -16,8 +16,9 @@ from conveyor_actors.store.tables import JobRecord, queue_key, read_job, read_nu
 from conveyor_actors.wire import FailureRecord, Task
 
 _ACTIVE_EVENT = EVENT_CODE["active"]
-#: Jobs that a pool has to leave for another one are stepped over; a tick steps over this many at most.
-_STEPPED_OVER_MAX = 1_000
+#: Jobs that a pool has to leave for another one are passed over, those that nobody can run are refused; a tick does so
+#: with this many of a queue at most, and the next one goes on from there.
+_NOT_TAKEN_MAX = 500
 
 
 def dispatch(tick: Tick) -> None:
@@ -83,12 +84,12 @@ class _Waiting:
         "cursor",
         "exhausted",
         "handler",
+        "not_taken",
         "number",
         "pool",
         "prefix",
         "queue",
         "record",
-        "stepped_over",
         "tick",
     )
 
@@ -98,11 +99,12 @@ class _Waiting:
         self.queue = queue
         self.prefix = queue_key(queue.number)
         self.cursor = tick.tables.waiting.cursor()
-        self.stepped_over = 0
+        self.not_taken = 0
         self.number = 0
         self.record: JobRecord
         self.handler: Handler
-        self.exhausted = not self.cursor.set_range(self.prefix)
+        last = queue.passed_over.get(pool.name)
+        self.exhausted = not self.cursor.set_range(self.prefix if last is None else last + b"\0")
         self._settle()
 
     def take(self) -> None:
@@ -125,12 +127,16 @@ class _Waiting:
             if handler is not None:
                 self.number, self.record, self.handler = read_number(key), record, handler
                 return
+            if self.not_taken == _NOT_TAKEN_MAX:
+                self.exhausted = tick.unfinished = True
+                return
+            self.not_taken += 1
             if _nobody_can_run(tick, queue, record.name):
                 self.exhausted = not tick.tables.waiting.delete_at(cursor)
                 _refuse(tick, queue, read_number(key), record)
             else:
-                self.stepped_over += 1
-                self.exhausted = self.stepped_over > _STEPPED_OVER_MAX or not cursor.next()
+                queue.passed_over[self.pool.name] = cursor.key()
+                self.exhausted = not cursor.next()
 
 
 def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
@@ -181,20 +187,15 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
 
 def _nobody_can_run(tick: Tick, queue: Queue, name: str) -> bool:
     """True if every pool that serves the queue has told its handlers, and none has this one."""
-    pools = pools_of(tick, queue.name)
+    pools = tick.memory.pools_of(queue.name)
     return all(pool.ready and pool.handler(queue.name, name) is None for pool in pools)
-
-
-def pools_of(tick: Tick, queue: str) -> list[Pool]:
-    """The pools that serve a queue."""
-    return tick.memory.pools_of(queue)
 
 
 def _refuse(tick: Tick, queue: Queue, number: int, record: JobRecord) -> None:
     names = sorted(
         {
             name
-            for pool in pools_of(tick, queue.name)
+            for pool in tick.memory.pools_of(queue.name)
             for (of_queue, name) in pool.handlers
             if of_queue in (None, queue.name)
         }

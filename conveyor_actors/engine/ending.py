@@ -6,10 +6,10 @@ counts, events, waits, removal of older jobs) is written in the same transaction
 
 from __future__ import annotations
 
-from conveyor_actors.engine.adding import order_of
 from conveyor_actors.engine.credits import learn
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Lease, Queue, Worker, effective_options
+from conveyor_actors.engine.ordering import enqueue, order_of, put_off
 from conveyor_actors.engine.reading import view
 from conveyor_actors.engine.retention import keep_after_end
 from conveyor_actors.engine.retrying import (
@@ -22,7 +22,7 @@ from conveyor_actors.engine.retrying import (
 )
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import BACK_OFF, COMPLETE, FAIL, INTERRUPT, RETRY, STALL, move
-from conveyor_actors.model import ACTIVE, DELAYED, EVENT_CODE
+from conveyor_actors.model import ACTIVE, EVENT_CODE
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import HAS_HISTORY, HAS_RESULT, JobRecord, number_key
 from conveyor_actors.wire import OUTCOME_KINDS, SUCCESS, FailureRecord, HistoryEntry, Outcome
@@ -31,8 +31,6 @@ _COMPLETED_EVENT = EVENT_CODE["completed"]
 _FAILED_EVENT = EVENT_CODE["failed"]
 _RETRYING_EVENT = EVENT_CODE["retrying"]
 _STALLED_EVENT = EVENT_CODE["stalled"]
-_DELAYED_EVENT = EVENT_CODE["delayed"]
-_WAITING_EVENT = EVENT_CODE["waiting"]
 _MESSAGE_CHARS_IN_EVENT_MAX = 200
 
 
@@ -105,14 +103,10 @@ def _repeat(tick: Tick, lease: Lease, failure: FailureRecord, delay_ms: int) -> 
     if delay_ms > 0:
         move(record, BACK_OFF)
         record.due_ms = tick.now_ms + delay_ms
-        tick.tables.timers.put(t.timer_key(record.due_ms, t.PROMOTE, number), b"")
-        tick.tables.by_state.put(t.by_state_key(queue.number, DELAYED, record.due_ms, number), b"")
-        tick.emit(_DELAYED_EVENT, queue, number, record)
+        put_off(tick, queue, number, record, before=ACTIVE)
     else:
         move(record, RETRY)
-        tick.tables.waiting.put(t.waiting_key(queue.number, record.priority, record.order), number_key(number))
-        tick.emit(_WAITING_EVENT, queue, number, record)
-    tick.count(queue, ACTIVE, record.state)
+        enqueue(tick, queue, number, record, before=ACTIVE)
     tick.save(number, record)
 
 

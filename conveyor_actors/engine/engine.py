@@ -77,7 +77,7 @@ class Engine:
         fire_due(tick)
         recall_from_quiet_workers(tick)
         dispatch(tick)
-        self.wake_us = next_recall_us(tick)
+        self.wake_us = tick.now_us if tick.unfinished else next_recall_us(tick)
         tick.write_gathered()
         self.wake_ms = next_due_ms(tick)
         return tick.effects
@@ -99,6 +99,8 @@ def _pool_ready(tick: Tick, message: PoolReady) -> None:
     pool = tick.memory.pools[message.pool]
     pool.ready = True
     pool.learn_handlers(message.handlers)
+    for queue in tick.memory.queues.values():
+        queue.passed_over.clear()
     tick.tables.handlers.put(message.pool.encode(), write(message.handlers))
 
 

@@ -7,12 +7,10 @@ anew or puts it back into `waiting`.
 from __future__ import annotations
 
 from conveyor_actors.engine.memory import Lease
+from conveyor_actors.engine.ordering import enqueue
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import move
-from conveyor_actors.model import ACTIVE, EVENT_CODE, WAITING
-from conveyor_actors.store.tables import number_key, waiting_key
-
-_WAITING_EVENT = EVENT_CODE["waiting"]
+from conveyor_actors.model import ACTIVE
 
 
 def release(tick: Tick, lease: Lease) -> None:
@@ -29,9 +27,7 @@ def release(tick: Tick, lease: Lease) -> None:
 
 def put_back(tick: Tick, lease: Lease, trigger: str) -> None:
     """The job returns to its old place in the queue."""
-    record, queue = lease.record, lease.queue
+    record = lease.record
     move(record, trigger)
     record.worker = ""
-    tick.tables.waiting.put(waiting_key(queue.number, record.priority, record.order), number_key(lease.number))
-    tick.count(queue, ACTIVE, WAITING)
-    tick.emit(_WAITING_EVENT, queue, lease.number, record)
+    enqueue(tick, lease.queue, lease.number, record, before=ACTIVE)

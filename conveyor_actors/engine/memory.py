@@ -45,7 +45,7 @@ _DEFAULT_QUEUE = QueueSettings()
 class Queue:
     """A queue with its counts by state."""
 
-    __slots__ = ("counts", "name", "number", "paused", "settings")
+    __slots__ = ("counts", "name", "number", "passed_over", "paused", "settings")
 
     def __init__(self, name: str, number: int, paused: bool, counts: list[int], settings: QueueSettings) -> None:
         self.name = name
@@ -53,6 +53,8 @@ class Queue:
         self.paused = paused
         self.counts = counts
         self.settings = settings
+        #: Up to which key of `waiting` a pool (by name) has looked and left all to others.
+        self.passed_over: dict[str, bytes] = {}
 
 
 class Handler:

@@ -52,6 +52,7 @@ class Tick:
         "rows",
         "settings",
         "tables",
+        "unfinished",
         "window_us",
     )
 
@@ -68,6 +69,8 @@ class Tick:
         self.dirty_queues: set[Queue] = set()
         self.dirty_batches: set[int] = set()
         self.dirty_clients: set[int] = set()
+        #: There is more to be done now than one tick should do.
+        self.unfinished = False
 
     # -- events -------------------------------------------------------------------------------------
 

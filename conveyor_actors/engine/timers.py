@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from conveyor_actors.engine.adding import order_of
+from conveyor_actors.engine.ordering import enqueue, order_of
 from conveyor_actors.engine.requests import forget_client
 from conveyor_actors.engine.retention import forget
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import PROMOTE, move
-from conveyor_actors.model import DELAYED, EVENT_CODE, WAITING
+from conveyor_actors.model import DELAYED
 from conveyor_actors.store import tables as t
-from conveyor_actors.store.tables import number_key
 
 _FIRED_MAX: Final = 500
-_WAITING_EVENT: Final = EVENT_CODE["waiting"]
 
 
 def fire_due(tick: Tick) -> None:
@@ -51,6 +49,4 @@ def _promote(tick: Tick, number: int, due_ms: int) -> None:
     record.order = order_of(tick.new_number(), record.lifo)
     tick.save(number, record)
     tick.tables.by_state.delete(t.by_state_key(queue.number, DELAYED, due_ms, number))
-    tick.tables.waiting.put(t.waiting_key(queue.number, record.priority, record.order), number_key(number))
-    tick.count(queue, DELAYED, WAITING)
-    tick.emit(_WAITING_EVENT, queue, number, record)
+    enqueue(tick, queue, number, record, before=DELAYED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conveyor_actors.engine.adding import order_of
+from conveyor_actors.engine.ordering import order_of
 from conveyor_actors.model import RunOptions
 from conveyor_actors.store.tables import waiting_key
 from conveyor_actors.wire import SetPaused
