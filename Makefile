@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test lint sim bench bench-check clean
+.PHONY: help install demo run test lint sim campaign bench bench-check clean
 
 help: ## what a contributor can do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -34,6 +34,9 @@ lint: $(STAMP) ## ruff and mypy --strict
 
 sim: $(STAMP) ## the simulation alone, with more seeds: make sim SEEDS=10000
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q tests/sim
+
+campaign: $(STAMP) ## the tests that are too long for `make test`: kills at random, busy for long
+	$(BIN)/python -m pytest -m slow
 
 bench: $(STAMP) ## all benchmarks, JSON to stdout (about 4 minutes, nothing else may run meanwhile)
 	@$(BIN)/python -m bench

@@ -126,7 +126,7 @@ class Conveyor:
         """The jobs in the order in which they end, up to date; `WaitTimeout` if that takes longer than `timeout`."""
         return as_completed(self._channel, jobs, timeout)
 
-    def events(self, queue: str | None = None, since: int | None = None, timeout: object = None) -> Events:
+    def events(self, queue: str | None = None, *, since: int | None = None, timeout: object = None) -> Events:
         """What happens from now on, or after the event number `since` (0: all that is kept), in one queue or in all.
 
         With a `timeout` the iterator raises `WaitTimeout` when no event comes for so long.
