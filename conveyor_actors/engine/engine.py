@@ -30,7 +30,6 @@ from conveyor_actors.engine.inputs import (
     Recalled,
     SetFull,
     Survivor,
-    Wake,
     WorkerDied,
     WorkerReady,
 )
@@ -175,10 +174,6 @@ def _later(tick: Tick, message: Later) -> None:
     tick.now_ms, tick.now_us = message.moment.wall_ms, message.moment.mono_us
 
 
-def _wake(tick: Tick, message: Wake) -> None:
-    """What is due is done at the end of every tick."""
-
-
 _HANDLERS: Final[dict[type, Any]] = {
     ClientSays: answer,
     PoolReady: _pool_ready,
@@ -191,5 +186,4 @@ _HANDLERS: Final[dict[type, Any]] = {
     Drain: _drain,
     SetFull: _set_full,
     Later: _later,
-    Wake: _wake,
 }

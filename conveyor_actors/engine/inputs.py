@@ -114,10 +114,6 @@ class Later(msgspec.Struct, frozen=True):
     moment: Moment
 
 
-class Wake(msgspec.Struct, frozen=True):
-    """Time has passed."""
-
-
 Input = (
     ClientSays
     | PoolReady
@@ -130,5 +126,4 @@ Input = (
     | Drain
     | SetFull
     | Later
-    | Wake
 )

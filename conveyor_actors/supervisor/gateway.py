@@ -55,6 +55,9 @@ _ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 _HANDSHAKE_MS_MAX: Final = 5_000
 #: How long the end waits for replies that are still on their way.
 _LAST_WORDS_MS: Final = 200
+#: How much is taken from the socket at a time. What stays there is taken from all clients in turn.
+_TAKEN_MESSAGES_MAX: Final = 256
+_TAKEN_BYTES_MAX: Final = 256 * 1024
 #: A client sends what it has at hand as the frames of one message, a request each.
 _FRAMES_MAX: Final = 1_024
 
@@ -106,21 +109,22 @@ class Gateway:
 
     # -- receiving --------------------------------------------------------------------------------------
 
-    def receive(self, inputs: list[Input], questions: list[Question], limit: int) -> int:
-        """Takes up to `limit` messages; gives how many there were."""
+    def receive(self, requests: list[Input], questions: list[Question]) -> bool:
+        """Takes what has arrived, within bounds; tells whether there was something."""
         socket = self.socket
-        for taken in range(limit):
-            if not readable(socket):
-                return taken
+        messages = size = 0
+        while messages < _TAKEN_MESSAGES_MAX and size < _TAKEN_BYTES_MAX and readable(socket):
+            messages += 1
             route, *frames = socket.recv_multipart(zmq.NOBLOCK)
             if not 0 < len(frames) <= _FRAMES_MAX:
                 self._drop(route, f"a message has {len(frames)} frames; it may have 1 to {_FRAMES_MAX}")
                 continue
             for frame in frames:
-                self._take(route, frame, inputs, questions)
-        return limit
+                size += len(frame)
+                self._take(route, frame, requests, questions)
+        return messages > 0
 
-    def _take(self, route: bytes, frame: bytes, inputs: list[Input], questions: list[Question]) -> None:
+    def _take(self, route: bytes, frame: bytes, requests: list[Input], questions: list[Question]) -> None:
         try:
             request = decode_request(frame)
         except UNREADABLE as error:
@@ -138,7 +142,7 @@ class Gateway:
         elif isinstance(body, (GetInfo, GetWorkers, Stop)):
             questions.append((route, request.no, body))
         else:
-            inputs.append(ClientSays(route, client, request.no, request.low, body))
+            requests.append(ClientSays(route, client, request.no, request.low, body))
 
     def _welcome(self, route: bytes, request: Request, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:

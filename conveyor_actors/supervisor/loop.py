@@ -28,7 +28,6 @@ from conveyor_actors.engine.inputs import (
     Moment,
     Recalled,
     SetFull,
-    Wake,
 )
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
@@ -46,9 +45,8 @@ from conveyor_actors.wire import Done, GetInfo, GetWorkers, InfoReply, Stop, Wor
 
 log: Final = logging.getLogger("conveyor.supervisor")
 
-#: How long one tick goes on taking messages into its transaction, and how many at a time.
-_COLLECT_NS_MAX: Final = 4_000_000
-_COLLECT_MESSAGES_MAX: Final = 256
+#: How long one tick goes on taking requests into its transaction. What workers report is always taken, and first.
+_TAKE_NS_MAX: Final = 4_000_000
 _DISK_SECONDS: Final = 1.0
 _SYNC_SECONDS: Final = 0.1
 _CHECKPOINT_SECONDS: Final = 1.0
@@ -84,6 +82,7 @@ class Loop:
         self._config = config
         self._warnings = warnings
         self._inputs: list[Input] = []
+        self._requests: list[Input] = []
         self._questions: list[Question] = []
         self._after_commit: list[Callable[[], None]] = []
         self._tick_us = 0
@@ -145,7 +144,8 @@ class Loop:
 
     def _turn(self) -> None:
         engine = self._engine
-        ready = self._reactor.wait(0 if self._inputs else engine.wake_ms, engine.wake_us)
+        pending = self._inputs or self._requests
+        ready = self._reactor.wait(0 if pending else engine.wake_ms, engine.wake_us)
         if self._gateway.events in ready:
             self._gateway.take_subscriptions()
         self._collect()  # what a worker has sent comes before its death
@@ -157,7 +157,7 @@ class Loop:
         if self._gateway.gone:
             self._inputs.append(ClientsGone(frozenset(self._gateway.gone)))
             self._gateway.gone.clear()
-        if self._inputs or self._due():
+        if self._inputs or self._requests or self._due():
             self._tick()
         self._answer_questions()
         if self._on_ready is not None and all(pool.settled for pool in self._pools.values()):
@@ -165,10 +165,12 @@ class Loop:
             event(log, "info", "ready", url=self._config.supervisor.listen[0], pools=list(self._pools))
             on_ready()
 
-    def _collect(self) -> int:
-        """Takes what has arrived into the inputs of the tick; gives how many messages that were."""
-        taken = self._switchboard.receive(self._worker, self._inputs, _COLLECT_MESSAGES_MAX)
-        return taken + self._gateway.receive(self._inputs, self._questions, _COLLECT_MESSAGES_MAX)
+    def _collect(self) -> bool:
+        """Takes what has arrived; tells whether there was something. New requests only when the old ones are done."""
+        something = self._switchboard.receive(self._worker, self._inputs)
+        if not self._requests:
+            something |= self._gateway.receive(self._requests, self._questions)
+        return something
 
     def _due(self) -> bool:
         engine = self._engine
@@ -226,17 +228,26 @@ class Loop:
 
     def _handle_new(self, handled: list[Input]) -> None:
         """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
-        until_ns = time.monotonic_ns() + _COLLECT_NS_MAX
-        new: list[Input] = self._inputs or [Wake()]
+        until_ns = time.monotonic_ns() + _TAKE_NS_MAX
         while True:
-            start = len(handled)
-            handled += new
-            self._inputs.clear()
-            for index in range(start, len(handled)):
-                self._handle(index, handled[index])
-            if time.monotonic_ns() > until_ns or not self._collect() or not self._inputs:
+            self._handle_from(self._inputs, handled, None)
+            self._handle_from(self._requests, handled, until_ns)
+            if time.monotonic_ns() > until_ns or not self._collect() or not (self._inputs or self._requests):
                 return
-            new = [Later(self._now()), *self._inputs]
+            self._inputs.insert(0, Later(self._now()))
+
+    def _handle_from(self, source: list[Input], handled: list[Input], until_ns: int | None) -> None:
+        """Moves what is handled from one list to the other; what is left when the time is over is for the next tick."""
+        taken = 0
+        try:
+            for message in source:
+                taken += 1
+                handled.append(message)
+                self._handle(len(handled) - 1, message)
+                if until_ns is not None and time.monotonic_ns() > until_ns:
+                    return
+        finally:
+            del source[:taken]
 
     def _handle(self, index: int, message: Input) -> None:
         try:

@@ -22,6 +22,9 @@ from conveyor_actors.wire import OUTCOMES_MARK, Task, decode_outcomes, decode_re
 
 log: Final = logging.getLogger("conveyor.workers")
 
+#: How much is taken from the socket at a time.
+_TAKEN_MESSAGES_MAX: Final = 256
+
 
 class Switchboard:
     """One ROUTER for all workers of all pools."""
@@ -41,12 +44,12 @@ class Switchboard:
         self._address = address
         self.garbage = 0
 
-    def receive(self, find: Callable[[str], WorkerProcess | None], inputs: list[Input], limit: int) -> int:
-        """Takes up to `limit` messages; gives how many there were. `find` knows the workers that may speak."""
+    def receive(self, find: Callable[[str], WorkerProcess | None], inputs: list[Input]) -> bool:
+        """Takes what has arrived; tells whether there was something. `find` knows the workers that may speak."""
         socket = self.socket
-        for taken in range(limit):
-            if not readable(socket):
-                return taken
+        messages = 0
+        while messages < _TAKEN_MESSAGES_MAX and readable(socket):
+            messages += 1
             frames = socket.recv_multipart(zmq.NOBLOCK)
             worker = find(frames[0].partition(b":")[0].decode("utf-8", "replace"))
             if worker is None or worker.identity != frames[0] or len(frames) != 2:
@@ -60,7 +63,7 @@ class Switchboard:
             except UNREADABLE as error:
                 self.garbage += 1
                 event(log, "warning", f"worker {worker.id} sent what cannot be read: {error}")
-        return limit
+        return messages > 0
 
     def send(self, worker: WorkerProcess, tasks: list[Task]) -> None:
         """A worker that is gone by now gets nothing; its death brings the jobs back."""

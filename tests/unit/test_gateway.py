@@ -38,7 +38,7 @@ class Meeting:
     def say(self, frame: bytes) -> None:
         self.client.send(frame)
         assert self.gateway.socket.poll(DEADLINE_S * 1000)
-        self.gateway.receive(self.inputs, self.questions, 10)
+        self.gateway.receive(self.inputs, self.questions)
 
     def close(self) -> None:
         self.client.close(0)

@@ -16,7 +16,6 @@ from conveyor_actors.engine.inputs import (
     PoolReady,
     Recalled,
     Survivor,
-    Wake,
     WorkerDied,
     WorkerReady,
 )
@@ -102,7 +101,7 @@ class Host:
     def decide(self, *messages: Input) -> Effects:
         """All but the commit."""
         self.engine.begin(self.store.begin(), self.moment)
-        for message in messages or (Wake(),):
+        for message in messages:
             self.engine.handle(message)
         return self.engine.finish()
 

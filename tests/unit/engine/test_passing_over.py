@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from conveyor_actors.engine.inputs import Wake
 from conveyor_actors.engine.memory import Settings
 
 from .harness import Host, new, settings
@@ -29,7 +28,7 @@ def go_on(host: Host) -> int:
     for ticks in range(100):
         if host.engine.wake_us is None or host.engine.wake_us > host.now_us:
             return ticks
-        host.tick(Wake())
+        host.tick()
     raise AssertionError("the engine never comes to an end")
 
 
