@@ -1,8 +1,8 @@
 """The journal: what was written since LMDB's last commit, safe with one flush where a commit takes two.
 
-Knows nothing of tables or LMDB. A record counts only on top of the transaction it was written after, and only behind
-the records before it, so that a commit makes the whole file void without touching it. Invariant: a block that holds a
-record which counts is not written again.
+Knows nothing of tables or LMDB. A record counts only in the life of the store in which it was written, on top of the
+transaction it was written after, and behind the records before it; so a commit makes the whole file void without
+touching it. Invariant: a block that holds a record which counts is not written again.
 """
 
 from __future__ import annotations
@@ -28,25 +28,29 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._life = 0
         self._transaction = 0
         self._end = 0
         self._checksum = 0
-        size = os.fstat(self._file).st_size
-        if size < BYTES:
+        while (size := os.fstat(self._file).st_size) < BYTES:
             os.pwrite(self._file, bytes(BYTES - size), size)
-            os.fsync(self._file)
-            _sync_folder(path.parent)
+        os.fsync(self._file)
+        _sync_folder(path.parent)
+
+    def live(self, life: bytes) -> None:
+        """Only records that were or will be written in this life of the store count from here on."""
+        self._life = crc32(life)
 
     def restart(self, transaction: int) -> None:
         """Every record so far is in LMDB as of this transaction; those to come are on top of it."""
         if transaction != self._transaction:
             self._transaction = transaction
-            self._end = self._checksum = 0
+            self._end, self._checksum = 0, self._life
 
     def read(self, transaction: int) -> Iterator[bytes]:
         """The bodies of the records on top of this transaction, in order; after that `append` goes on behind them."""
         self._transaction = transaction
-        self._end = self._checksum = 0
+        self._end, self._checksum = 0, self._life
         while True:
             head = os.pread(self._file, _header.size, self._end)
             if len(head) < _header.size:

@@ -7,7 +7,10 @@ filled and committed by one thread, the one that opened the store.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +19,22 @@ import msgspec
 
 from conveyor_actors.errors import StoreError
 from conveyor_actors.store.journal import Journal
-from conveyor_actors.store.tables import TABLES, Cursor
+from conveyor_actors.store.tables import LIFE_KEY, TABLES, Cursor
 
 MAP_BYTES_FIRST: Final = 1 << 30
 MapFull = lmdb.MapFullError
+#: What says that the store itself is at its end, and not only the one who used it.
+Faults: Final = (
+    lmdb.MapFullError,
+    lmdb.TxnFullError,
+    lmdb.BadTxnError,
+    lmdb.DiskError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
+_NUMBERS: Final = {name: number for number, name in enumerate(TABLES)}
+_LIFE_BYTES: Final = 16
 
 #: A row that was put, or (without a value) deleted: (number of the table, key, value).
 Change = tuple[int, bytes, bytes | None]
@@ -62,8 +77,8 @@ class LmdbTables:
     """All tables inside one transaction."""
 
     def __init__(self, txn: Any, databases: dict[str, Any], changes: list[Change]) -> None:
-        for number, (name, database) in enumerate(databases.items()):
-            setattr(self, name, LmdbTable(txn, database, number, changes))
+        for name, database in databases.items():
+            setattr(self, name, LmdbTable(txn, database, _NUMBERS[name], changes))
 
 
 class LmdbStore:
@@ -75,19 +90,48 @@ class LmdbStore:
         path.mkdir(mode=0o700, exist_ok=True)
         # Twice the file: a store that was left full must have room for the first transaction of its next owner.
         map_bytes = max(map_bytes, 2 * _size_of(path))
-        try:
-            self._environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), mode=0o600, lib_version=0)
-        except lmdb.Error as error:
-            raise StoreError(f"the store in {path} cannot be opened: {error}") from error
-        self._databases = {name: self._environment.open_db(name.encode()) for name in TABLES}
-        self._journal = Journal(path / "journal")
         self._txn: Any = None
         self._tables: LmdbTables
         self._changes: list[Change] = []
         #: Whether the journal has what LMDB has not, and whether it has what the disk has not.
         self.behind = True
         self.unsynced = False
+        with self._telling("cannot be opened"):
+            self._environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), mode=0o600, lib_version=0)
+            self._databases = self._open_tables(create=False)
+            self._journal = Journal(path / "journal")
+        self._recover()
+
+    def _open_tables(self, *, create: bool) -> dict[str, Any]:
+        found = {}
+        for name in TABLES:
+            with contextlib.suppress(lmdb.NotFoundError):
+                found[name] = self._environment.open_db(name.encode(), create=create)
+        return found
+
+    def _recover(self) -> None:
+        """What the journal has comes into LMDB before anything else does, and a new life begins."""
+        if "meta" in self._databases:
+            with self._environment.begin(db=self._databases["meta"]) as txn:
+                self._journal.live(txn.get(LIFE_KEY, b""))
         self.checkpoint()
+        with self._telling("cannot be opened"):
+            self._databases = self._open_tables(create=True)
+            life = os.urandom(_LIFE_BYTES)
+            with self._environment.begin(write=True, db=self._databases["meta"]) as txn:
+                txn.put(LIFE_KEY, life)
+            self._journal.live(life)
+            self._journal.restart(self._last_transaction())
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """A failing disk is told as what it is. Nothing is tried again after it: what was synced is unknown then."""
+        try:
+            yield
+        except MapFull:
+            raise
+        except (lmdb.Error, OSError) as error:
+            raise StoreError(f"the store in {self.path} {what}: {error}") from error
 
     # -- transactions -------------------------------------------------------------------------------------
 
@@ -101,7 +145,9 @@ class LmdbStore:
         """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that."""
         if not self._changes:
             return
-        if not self._journal.append(_encode(self._changes)):
+        with self._telling("cannot be written"):
+            fits = self._journal.append(_encode(self._changes))
+        if not fits:
             self.checkpoint()
             return
         self._changes.clear()
@@ -122,7 +168,8 @@ class LmdbStore:
                 if self._txn is None:
                     self._open()
                     self._apply(changes)
-                self._txn.commit()
+                with self._telling("cannot be written"):
+                    self._txn.commit()
                 break
             except MapFull:
                 self._drop()
@@ -134,7 +181,8 @@ class LmdbStore:
 
     def sync(self) -> None:
         """What was committed survives a power cut from here on."""
-        self._journal.sync()
+        with self._telling("cannot be written"):
+            self._journal.sync()
         self.unsynced = False
 
     def _open(self) -> None:
@@ -143,16 +191,20 @@ class LmdbStore:
         self._txn = self._environment.begin(write=True)
         self._changes.clear()
         self._tables = LmdbTables(self._txn, self._databases, self._changes)
-        for record in self._journal.read(last):
-            self._apply(_decode(record))
+        try:
+            for record in self._journal.read(last):
+                self._apply(_decode(record))
+        except BaseException:
+            self._drop()  # half of it is nothing
+            raise
 
     def _apply(self, changes: list[Change]) -> None:
-        databases = list(self._databases.values())
-        for table, key, value in changes:
+        for number, key, value in changes:
+            database = self._databases[TABLES[number]]
             if value is None:
-                self._txn.delete(key, db=databases[table])
+                self._txn.delete(key, db=database)
             else:
-                self._txn.put(key, value, db=databases[table])
+                self._txn.put(key, value, db=database)
 
     def _drop(self) -> None:
         """The next `begin` starts from what LMDB and the journal have."""

@@ -19,6 +19,7 @@ from conveyor_actors.wire import CatalogueEntry, EventBatch, FailureRecord, Hist
 
 SCHEMA_VERSION: Final = 1
 
+#: Only ever added to at the end: the journal calls tables by their place here.
 TABLES: Final = (
     "meta",
     "queues",
@@ -146,6 +147,8 @@ def name_key(queue: int, id: str) -> bytes:
 
 
 META_KEY: Final = b"meta"
+#: In `meta` too: which records of the journal may count.
+LIFE_KEY: Final = b"life"
 TOTALS_KEY: Final = b"totals"
 
 

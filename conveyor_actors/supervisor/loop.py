@@ -30,7 +30,7 @@ from conveyor_actors.engine.inputs import (
     SetFull,
 )
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
-from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
+from conveyor_actors.store.lmdb_store import Faults, LmdbStore, MapFull
 from conveyor_actors.supervisor import health, liveness
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.gateway import Gateway, Question
@@ -252,7 +252,7 @@ class Loop:
     def _handle(self, index: int, message: Input) -> None:
         try:
             self._engine.handle(message)
-        except MapFull:
+        except Faults:
             raise
         except Exception as error:
             raise Poison(index, error) from error

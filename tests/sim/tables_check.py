@@ -31,6 +31,7 @@ class Snapshot(NamedTuple):
 
 def read(tables: Any) -> Snapshot:
     raw = {name: rows_of(getattr(tables, name)) for name in t.TABLES}
+    raw["meta"].pop(t.LIFE_KEY)  # drawn by the store itself at each opening
     leases: dict[int, tuple[int, str]] = {}
     for sealed in raw["leases"].values():
         record = t.read_lease(sealed)

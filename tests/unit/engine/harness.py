@@ -127,8 +127,10 @@ class Host:
             self.store.abort()
 
     def dump(self) -> dict[str, dict[bytes, bytes]]:
-        """Every row of every table."""
-        return self.read(lambda tables: {name: dict(getattr(tables, name).cursor().iternext()) for name in t.TABLES})
+        """Every row of every table, but for what is drawn at each opening."""
+        rows = self.read(lambda tables: {name: dict(getattr(tables, name).cursor().iternext()) for name in t.TABLES})
+        del rows["meta"][t.LIFE_KEY]
+        return rows
 
     def rows(self, table: str) -> int:
         return len(self.dump()[table])

@@ -413,3 +413,81 @@ def test_what_is_no_store_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "store" / "data.mdb").write_bytes(b"this is no store" * 1_000)
     with pytest.raises(StoreError, match=f"the store in {tmp_path}/store cannot be opened"):
         LmdbStore(tmp_path / "store")
+
+
+def leave_a_journal(path: Path) -> None:
+    """A store with rows that are in its journal alone; `copy.mdb` is LMDB's file from before them."""
+    store = LmdbStore(path / "store")
+    fill(store, 3)
+    store.checkpoint()
+    shutil.copy(path / "store" / "data.mdb", path / "copy.mdb")
+    fill(store, 5, start=3)
+    store.close()
+
+
+def assert_no_record_of_the_journal_ever_counts(path: Path, rows: int) -> None:
+    store = LmdbStore(path / "store")
+    for _ in range(40):  # whatever transaction the records were on top of, its number comes by
+        assert count(store, "payloads") == rows
+        store.begin().meta.put(b"key", b"value")
+        store.checkpoint()
+    store.close()
+
+
+def test_a_journal_does_not_count_on_top_of_a_file_that_was_put_back(tmp_path: Path) -> None:
+    leave_a_journal(tmp_path)
+    store = LmdbStore(tmp_path / "store")
+    for _ in range(3):
+        store.begin().meta.put(b"key", b"value")
+        store.checkpoint()
+    fill(store, 2, start=8)
+    store.close()
+    shutil.copy(tmp_path / "copy.mdb", tmp_path / "store" / "data.mdb")
+    assert_no_record_of_the_journal_ever_counts(tmp_path, 3)
+
+
+def test_a_journal_does_not_count_in_a_new_store(tmp_path: Path) -> None:
+    leave_a_journal(tmp_path)
+    (tmp_path / "store" / "data.mdb").unlink()
+    assert_no_record_of_the_journal_ever_counts(tmp_path, 0)
+
+
+def test_a_table_that_is_new_costs_nothing_of_what_is_in_the_journal(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("conveyor_actors.store.lmdb_store.TABLES", TABLES[:-2])
+        fill(opening(), 5)
+    store = opening()
+    assert count(store, "payloads") == 5
+    store.begin().requests.put(b"key", b"value")
+    store.commit()
+    assert count(opening(), "requests") == 1
+
+
+WRITES_BEYOND_ITS_LIMIT = """
+import resource, sys
+from pathlib import Path
+from conveyor_actors.errors import StoreError
+from conveyor_actors.store.lmdb_store import LmdbStore
+
+store = LmdbStore(Path(sys.argv[1]))
+store.begin().payloads.put(b"acknowledged", b"")
+store.commit()
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+store.begin().payloads.put(b"refused", b"")
+try:
+    getattr(store, sys.argv[2])()
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("step", ["commit", "checkpoint"])
+def test_a_disk_that_takes_nothing_is_told_and_costs_nothing_acknowledged(tmp_path: Path, step: str) -> None:
+    command = [sys.executable, "-c", WRITES_BEYOND_ITS_LIMIT, str(tmp_path / "store"), step]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"the store in {tmp_path}/store cannot be written: "), told
+    store = LmdbStore(tmp_path / "store")
+    assert [key for key, _ in store.begin().payloads.cursor()] == [b"acknowledged"]
+    store.close()
