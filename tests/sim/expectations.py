@@ -136,9 +136,17 @@ class Expectations:
     # -- a commit -----------------------------------------------------------------------------------------
 
     def committed(
-        self, said: list[ClientSays], effects: Effects, moment: Moment, full: frozenset[tuple[bytes, int]]
+        self,
+        said: list[ClientSays],
+        gone: set[bytes],
+        effects: Effects,
+        moment: Moment,
+        full: frozenset[tuple[bytes, int]],
     ) -> list[Life]:
-        """Takes in one committed tick; gives the jobs that ended in it. `full`: requests made while it was."""
+        """Takes in one committed tick; gives the jobs that ended in it.
+
+        `gone`: routes of clients that are; `full`: requests made while the disk was.
+        """
         self._just_ended = []
         asked = {(message.route, message.no): message for message in said}
         waited: list[tuple[ClientSays, Registered]] = []
@@ -153,7 +161,7 @@ class Expectations:
                 waited.append((message, reply.body))
         self._events(effects, moment)
         self._dispatches(effects)
-        self._waits(waited, effects, moment)
+        self._waits(waited, gone, effects, moment)
         return self._just_ended
 
     def _add_answered(self, said: ClientSays, body: AddJobs, reply: object, encoded: bytes, moment: Moment) -> None:
@@ -383,8 +391,13 @@ class Expectations:
 
     # -- waits ---------------------------------------------------------------------------------------------
 
-    def _waits(self, waited: list[tuple[ClientSays, Registered]], effects: Effects, moment: Moment) -> None:
-        """Whoever waits is told exactly once on its connection: in the answer, or by a push at the end."""
+    def _waits(
+        self, waited: list[tuple[ClientSays, Registered]], gone: set[bytes], effects: Effects, moment: Moment
+    ) -> None:
+        """Whoever waits is told exactly once on its connection: in the answer, or by a push at the end.
+
+        In the tick in which a client is found to be gone it may be told or not, and nothing after that.
+        """
         pushed = {(route, view.number): view for route, views in effects.ended.items() for view in views}
         assert len(pushed) == sum(map(len, effects.ended.values())), "an end was pushed twice"
         for said, reply in waited:
@@ -396,17 +409,20 @@ class Expectations:
                 elif ref in reply.missing:
                     lives = self.by_key.get((ref[0], int(ref[1]) if ref[1].isdecimal() else ref[1]), [])
                     for life in lives:
-                        gone = life.removed_ms is not None
-                        assert gone and moment.wall_ms - (life.removed_ms or 0) >= ANSWERS_AFTER_REMOVAL_MS, (
+                        removed = life.removed_ms is not None
+                        assert removed and moment.wall_ms - (life.removed_ms or 0) >= ANSWERS_AFTER_REMOVAL_MS, (
                             f"job {life.number} is not known any more"
                         )
-                else:
+                elif said.route not in gone:
                     number = self._number_of(ref, pushed, said.route)
                     self.owed.add((said.route, number))
         for (route, number), view in pushed.items():
-            assert (route, number) in self.owed, f"{route!r} was told of job {number}, which it did not ask for"
-            self.owed.remove((route, number))
+            assert (route, number) in self.owed or route in gone, (
+                f"{route!r} was told of job {number}, which it did not ask for"
+            )
+            self.owed.discard((route, number))
             self._told(view)
+        self.owed = {(route, number) for route, number in self.owed if route not in gone}
         for route, number in self.owed:
             assert not self.lives[number].ended, f"{route!r} was not told of the end of job {number}"
 

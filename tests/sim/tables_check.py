@@ -70,7 +70,8 @@ def _check_leases(snapshot: Snapshot, engine: Engine, expected: Expectations) ->
         token: number for token, (number, _) in snapshot.leases.items()
     }
     assert set(memory.active) == set(leased)
-    assert not any(expected.lives[number].ended for number in memory.waits), "a wait is kept for what has ended"
+    waits = {(route, number) for number, routes in memory.waits.items() for route in routes}
+    assert waits == expected.owed, "who waits is forgotten, or remembered for nothing"
     for worker in memory.workers.values():
         of_worker = {token for token, (_, holder) in snapshot.leases.items() if holder == worker.id}
         assert set(worker.leases) == of_worker

@@ -25,6 +25,7 @@ SEEDS_PER_CHUNK = 10
 #: What a handful of runs has to bring about, or they would prove nothing.
 REACHED = (
     "checkpoint",
+    "clients gone",
     "clock stepped",
     "completed",
     "crashed during recovery",
@@ -122,7 +123,7 @@ def test_a_run_does_not_depend_on_the_order_of_sets() -> None:
 
 def test_the_runs_reach_what_they_are_meant_to_try() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(80):
         world = run(seed)
         seen += world.seen + world.expected.seen
     assert [what for what in REACHED if not seen[what]] == []

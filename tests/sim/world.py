@@ -21,6 +21,7 @@ from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.engine import Engine
 from conveyor_actors.engine.inputs import (
     ClientSays,
+    ClientsGone,
     Drain,
     Input,
     Later,
@@ -292,6 +293,9 @@ class World:
     def connection_lost(self, client: SimClient) -> None:
         self._lose(("from", client.route))
         self._lose(("to", client.route))
+        life, gone = self.life_of_supervisor, ClientsGone(frozenset({client.route}))
+        # The supervisor notices when it next says something to that client, or when it looks.
+        self.after(self.draw.randint(1_000, 200_000), lambda: life == self.life_of_supervisor and self.post(gone))
 
     def _to_client(self, route: bytes, encoded: bytes) -> None:
         client = next((client for client in self.clients if client.route == route and client.connected), None)
@@ -617,7 +621,9 @@ class World:
                  effects.events)
             )
         )  # fmt: skip
-        ended: list[Life] = self.expected.committed(said, effects, moment, full)
+        gone = {route for message in taken if isinstance(message, ClientsGone) for route in message.routes}
+        self.seen["clients gone"] += len(gone)
+        ended: list[Life] = self.expected.committed(said, gone, effects, moment, full)
         if ended:
             tables_check.check_ends(self.store.begin(), ended, self.expected)
             self.store.abort()
