@@ -63,8 +63,14 @@ class Box:
 
     @classmethod
     def create(cls, path: Path) -> Box:
+        """A new box, with all its room on disk: a mapping that cannot get a page is a SIGBUS."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.ftruncate(fd, BOX_BYTES)
+        try:
+            os.posix_fallocate(fd, 0, BOX_BYTES)
+        except OSError:
+            os.close(fd)
+            path.unlink()
+            raise
         box = cls(path, fd)
         box.slots[0] = MAGIC
         return box

@@ -403,9 +403,10 @@ class Loop:
                 worker.kill("stopped")
         self._schedule_step()
 
-    def close(self) -> None:
+    def close(self, *, properly: bool) -> None:
+        """Ends everything that was started. Boxes stay for the next supervisor if this one did not come to its end."""
         for pool in self._pools.values():
-            pool.stop()
+            pool.stop(keep_boxes=not properly)
         self._gateway.close()
         self._switchboard.close()
         self._zmq.term()

@@ -57,11 +57,14 @@ def run(config: Config, ready_fd: int | None) -> int:
         logs.event(log, "warning", warning)
     with DataDir.open(config.supervisor.data_dir) as data_dir:
         loop = Loop(config, data_dir, warnings)
+        properly = False
         try:
             gc.freeze()  # what exists now lives as long as the process
-            return loop.run(lambda: _tell_ready(ready_fd))
+            status = loop.run(lambda: _tell_ready(ready_fd))
+            properly = True
+            return status
         finally:
-            loop.close()
+            loop.close(properly=properly)
 
 
 def _parser() -> argparse.ArgumentParser:

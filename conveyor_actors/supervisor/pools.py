@@ -51,6 +51,7 @@ log: Final = logging.getLogger("conveyor.pools")
 
 _READY_SECONDS_MAX: Final = 60.0
 _STRAYS_SECONDS_MAX: Final = 0.5
+_BOX_AGAIN_SECONDS: Final = 1.0
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 Cause = Literal["crashed", "stalled", "orphaned", "stopped"]
@@ -274,7 +275,13 @@ class Pool:
             self._numbers += 1
             id = f"{self.config.name}-{self._numbers}"
             path = self.host.run / f"{self.host.incarnation}-{id}.box"
-            worker = WorkerProcess(id, self, Box.create(path))
+            try:
+                worker = WorkerProcess(id, self, Box.create(path))
+            except OSError as error:
+                told = f"pool {self.config.name}: no worker can be started: {error}"
+                event(log, "error", told, trying_again_in_s=_BOX_AGAIN_SECONDS)
+                self.host.later(_BOX_AGAIN_SECONDS, self._fill)
+                return
             order = Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)
             try:
                 self._control.send(encode(order))
@@ -378,8 +385,11 @@ class Pool:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Lets the spawner go; it kills what is left of its workers. Everything of ours is gone afterwards."""
+    def stop(self, *, keep_boxes: bool) -> None:
+        """Lets the spawner go; it kills what is left of its workers. No process of ours is left afterwards.
+
+        Boxes that are kept tell the next supervisor what was running and what was finished.
+        """
         self.state = "stopped"
         for worker in self.workers.values():
             worker.kill("stopped")
@@ -400,7 +410,10 @@ class Pool:
                 if not worker.dead:
                     self.host.unwatch(worker.pidfd)
                 os.close(worker.pidfd)
-            worker.box.remove()
+            if keep_boxes:
+                worker.box.close()
+            else:
+                worker.box.remove()
         self.workers.clear()
 
 

@@ -49,7 +49,9 @@ def take_over(data_dir: Path, run: Path) -> tuple[list[Survivor], list[Box]]:
     survivors = []
     for box in boxes:
         state = box.read()
-        survivors.append(Survivor(box.path.stem, state.token, state.started_wall_ms, read_outcomes(state.outcomes)))
+        # Of a box that went through a power cut any page may be an old one.
+        outcomes = read_outcomes(state.outcomes) if box.slots[BOOT] == boot else []
+        survivors.append(Survivor(box.path.stem, state.token, state.started_wall_ms, outcomes))
     if survivors:
         running = sum(1 for survivor in survivors if survivor.running)
         event(log, "warning", "an earlier supervisor did not stop properly", workers=len(survivors), running=running)

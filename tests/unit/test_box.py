@@ -313,3 +313,26 @@ say("done")
                 looks += 1
             assert last == 15_000 or not ended
     assert looks > 10
+
+
+MADE_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from conveyor_actors.box import Box
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    Box.create(Path(sys.argv[1]))
+except OSError as error:
+    print("refused")
+"""
+
+
+def test_a_box_has_all_its_room_from_the_start(box: Box, path: Path) -> None:
+    assert path.stat().st_blocks * 512 >= BOX_BYTES, "a page that cannot be had later is a SIGBUS"
+
+
+def test_a_box_that_cannot_have_its_room_is_not_made(path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", MADE_ON_A_FULL_DISK, str(path)], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("refused\n", 0)
+    assert not path.exists()
