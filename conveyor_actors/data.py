@@ -7,7 +7,10 @@ Invariant: what `encode` accepts, `decode` gives back as the plain data that API
 from __future__ import annotations
 
 import functools
+import json
 import sys
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -17,8 +20,16 @@ from conveyor_actors.errors import InvalidPayload
 
 _LEAVES: Final = frozenset({str, int, float, bool, type(None), bytes})
 _ALLOWED: Final = (
-    "None, bool, 64-bit int, float, str, bytes, datetime, list, dict with str keys, "
+    "None, bool, 64-bit int, float, str, bytes, datetime, list, tuple, set, dict with str keys, "
     "msgspec structs, dataclasses, enums, UUID, Decimal, Path and numpy scalars"
+)
+#: What msgspec would write, but nobody could tell from something else when it is read again.
+_REFUSED: Final = (date, time, timedelta, msgspec.msgpack.Ext, msgspec.Raw)
+#: For subclasses: what they are as plain data, whatever they say of themselves.
+_PLAIN: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
 )
 
 
@@ -27,7 +38,13 @@ def _hook(value: Any) -> Any:
         return str(value)
     numpy = sys.modules.get("numpy")  # a numpy scalar cannot exist where numpy was not imported
     if numpy is not None and isinstance(value, numpy.generic):
-        return value.item()
+        plain = float(value) if isinstance(value, numpy.longdouble) else value.item()
+        if type(plain) in _LEAVES:
+            return plain
+    else:
+        for kind, plain_of in _PLAIN:
+            if isinstance(value, kind):
+                return plain_of(value)
     raise NotImplementedError(type(value).__name__)
 
 
@@ -44,7 +61,7 @@ def encode(value: Any, where: str = "data") -> bytes:
         return NONE
     try:
         if type(value) not in _LEAVES:
-            _check_keys(value, where)
+            _check(value, where)
         return _encoder.encode(value)
     except InvalidPayload:
         raise
@@ -64,25 +81,45 @@ def decoder(schema: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(schema)
 
 
-def _check_keys(value: Any, where: str) -> None:
+def _check(value: Any, where: str) -> None:
+    """Refuses what msgspec would take. What lies inside structs and dataclasses is left to their types."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if type(key) is not str:
+            if not isinstance(key, str):
                 raise InvalidPayload(f"{where} has the key {key!r} of type {type(key).__name__}: keys must be str")
             if type(item) not in _LEAVES:
-                _check_keys(item, f"{where}[{key!r}]")
+                _check(item, _at(where, key))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             if type(item) not in _LEAVES:
-                _check_keys(item, f"{where}[{index}]")
+                _check(item, f"{where}[{index}]")
+    elif isinstance(value, (set, frozenset)):
+        for item in value:
+            if type(item) not in _LEAVES:
+                _check(item, _member_of(where))
+    elif isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidPayload(f"{where} = {value!r} has no time zone: use an aware datetime, or text")
+    elif isinstance(value, _REFUSED):
+        raise _refusal(value, where)
+
+
+def _at(where: str, key: str) -> str:
+    return f"{where}[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def _member_of(where: str) -> str:
+    return f"a member of {where}"
 
 
 def _explain(value: Any, where: str, error: Exception) -> InvalidPayload:
     """Walks down to the first part that cannot be encoded by itself."""
     if isinstance(value, dict):
-        parts = [(f"{where}[{key!r}]", item) for key, item in value.items()]
+        parts = [(_at(where, key), item) for key, item in value.items()]
     elif isinstance(value, (list, tuple)):
         parts = [(f"{where}[{index}]", item) for index, item in enumerate(value)]
+    elif isinstance(value, (set, frozenset)):
+        parts = [(_member_of(where), item) for item in value]
     elif hasattr(value, "__struct_fields__") or hasattr(value, "__dataclass_fields__"):
         fields = getattr(value, "__struct_fields__", None) or list(value.__dataclass_fields__)
         parts = [(f"{where}.{field}", getattr(value, field, None)) for field in fields]
@@ -97,4 +134,8 @@ def _explain(value: Any, where: str, error: Exception) -> InvalidPayload:
         return InvalidPayload(f"{where} = {value!r:.60} does not fit into 64 bits: send it as str")
     if isinstance(value, str):
         return InvalidPayload(f"{where} is text that is not valid Unicode: {error}")
+    return _refusal(value, where)
+
+
+def _refusal(value: object, where: str) -> InvalidPayload:
     return InvalidPayload(f"{where} is of type {type(value).__name__}, which cannot be sent: use {_ALLOWED}")

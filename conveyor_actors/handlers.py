@@ -138,9 +138,16 @@ def _positional_count(function: Callable[..., Any]) -> int:
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return 2
     count = sum(1 for parameter in parameters if parameter.kind in kinds)
-    required = sum(1 for p in parameters if p.default is p.empty and p.kind in (*kinds, p.KEYWORD_ONLY))
-    if required > 2:
-        raise UsageError(f"{function.__qualname__} has {required} required parameters; a handler takes (data, job)")
+    required = [p for p in parameters if p.default is p.empty and p.kind in (*kinds, p.KEYWORD_ONLY)]
+    if len(required) > 2:
+        raise UsageError(
+            f"{function.__qualname__} has {len(required)} required parameters; a handler takes (data, job)"
+        )
+    by_name = [p.name for p in required if p.kind is p.KEYWORD_ONLY]
+    if by_name:
+        raise UsageError(
+            f"{function.__qualname__} takes {by_name[0]} by name only; a handler gets (data, job) by position"
+        )
     return min(count, 2)
 
 

@@ -105,10 +105,13 @@ def _attempts(value: object) -> int | None:
 
 
 def _backoff(value: object) -> Backoff | None:
-    named = isinstance(value, str) and not value[:1].isdigit()
-    if named or (isinstance(value, Backoff) and not _can_be(value)):
-        raise InvalidOption("backoff", value, "fixed(d), linear(d), exponential(d) or a duration")
-    return value if value is None or isinstance(value, Backoff) else fixed(value)
+    if value is None or (isinstance(value, Backoff) and _can_be(value)):
+        return value
+    try:
+        return fixed(value)
+    except InvalidOption:
+        allowed = "fixed(d), linear(d), exponential(d), or a duration such as 1.5 or '5 seconds'"
+        raise InvalidOption("backoff", value, allowed) from None
 
 
 def _can_be(backoff: Backoff) -> bool:

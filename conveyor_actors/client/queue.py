@@ -15,7 +15,7 @@ from conveyor_actors.client.channel import Channel
 from conveyor_actors.client.completion import as_completed
 from conveyor_actors.client.job import Job, get_views, job_of, ref_of
 from conveyor_actors.client.session import Call
-from conveyor_actors.errors import InvalidOption, InvalidPayload, nearest
+from conveyor_actors.errors import InvalidOption, InvalidPayload, UsageError, nearest
 from conveyor_actors.handlers import Handler, handler_of
 from conveyor_actors.model import ADD_MANY_BYTES_MAX, ADD_MANY_JOBS_MAX, STATE_NAMES
 from conveyor_actors.options import check_name, new_job
@@ -63,7 +63,7 @@ class Queue:
 
     def add_many(self, items: Iterable[Item]) -> list[Job]:
         """Adds up to 10,000 jobs, all or none: `[(name, data), (name, data, options), ...]`."""
-        jobs = [self._read_item(item) for item in items]
+        jobs = [self._read_item(item, index) for index, item in enumerate(items)]
         if not jobs:
             return []
         if len(jobs) > ADD_MANY_JOBS_MAX:
@@ -80,9 +80,9 @@ class Queue:
         """Adds however many jobs, `chunk` at a time (each all or none), and yields them in order once on disk."""
         if isinstance(chunk, bool) or not isinstance(chunk, int) or not 1 <= chunk <= ADD_MANY_JOBS_MAX:
             raise InvalidOption("chunk", chunk, f"an int from 1 to {ADD_MANY_JOBS_MAX}")
-        return self._add_all(iter(items), chunk)
+        return self._add_all(enumerate(items), chunk)
 
-    def _add_all(self, items: Iterator[Item], chunk: int) -> Iterator[Job]:
+    def _add_all(self, items: Iterator[tuple[int, Item]], chunk: int) -> Iterator[Job]:
         under_way: deque[tuple[list[NewJob], Call]] = deque()
         broken: Exception | None = None
         try:
@@ -106,22 +106,26 @@ class Queue:
         if broken is not None:
             raise broken
 
-    def _fill(self, jobs: list[NewJob], items: Iterator[Item], chunk: int) -> None:
+    def _fill(self, jobs: list[NewJob], items: Iterator[tuple[int, Item]], chunk: int) -> None:
         size = 0
-        for item in items:
-            job = self._read_item(item)
+        for index, item in items:
+            job = self._read_item(item, index)
             jobs.append(job)
             size += _size(job)
             if len(jobs) == chunk or size >= _CHUNK_BYTES:
                 return
 
-    def _read_item(self, item: Item) -> NewJob:
-        if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3:
-            raise InvalidOption("item", item, _ITEM_ALLOWED)
-        options = item[2] if len(item) == 3 else {}
-        if not isinstance(options, Mapping):
-            raise InvalidOption("options", options, "a dict of the options of add")
-        return self._new(item[0], item[1], options)
+    def _read_item(self, item: Item, index: int) -> NewJob:
+        try:
+            if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3:
+                raise InvalidOption("item", item, _ITEM_ALLOWED)
+            options = item[2] if len(item) == 3 else {}
+            if not isinstance(options, Mapping):
+                raise InvalidOption("options", options, "a dict of the options of add")
+            return self._new(item[0], item[1], options)
+        except UsageError as error:
+            error.add_note(f"This is about item {index}.")
+            raise
 
     def _new(self, name: Name, data: Any, options: Mapping[str, Any]) -> NewJob:
         payload = data_codec.encode(data)

@@ -40,7 +40,7 @@ def test_jobs_added_before_any_worker_exists_are_run(start, connect, record):
 @pytest.mark.parametrize(
     ("bad", "names"),
     [
-        (("record", {"files": [1, object()]}), "data['files'][1]"),
+        (("record", {"files": [1, object()]}), 'data["files"][1]'),
         (("record", None, {"priority": "high"}), "priority"),
         (("record", None, {"id": "123"}), "id"),
         (("", None), "name"),

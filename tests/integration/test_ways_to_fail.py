@@ -37,7 +37,7 @@ def test_sys_exit_in_a_handler_fails_the_attempt_and_not_the_worker(conveyor, qu
 def test_a_result_that_cannot_be_stored_names_the_path_to_the_value(queue):
     job = queue.add("unserialisable")
     failure = failure_of(job)
-    assert "['files'][1]" in failure.message
+    assert '["files"][1]' in failure.message
     assert "object" in failure.message
     assert job.stalled_count == 0
     assert queue.add("echo", "next").result("20s") == "next"

@@ -5,22 +5,26 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import sys
 from collections import Counter, OrderedDict, namedtuple
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import msgspec
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conveyor_actors import data
 from conveyor_actors.errors import InvalidPayload
+
+
+class Day(msgspec.Struct):
+    day: date
+    at: datetime
 
 
 class Point(msgspec.Struct):
@@ -117,7 +121,7 @@ def test_a_schema_makes_of_it_what_its_annotation_says(value: Any) -> None:
         (UUID, ID),
         (Decimal, Decimal("1.10")),
         (set[int], {1, 2}),
-        (date, date(2024, 1, 2)),
+        (Day, Day(date(2024, 1, 2), datetime(2024, 1, 2))),
     ],
 )
 def test_what_a_schema_names_comes_back_as_it_was(schema: Any, value: Any) -> None:
@@ -129,13 +133,42 @@ def test_a_schema_is_strict() -> None:
         data.decoder(int).decode(data.encode("5"))
 
 
-def test_numpy_scalars_are_sent_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    class generic:
-        def item(self) -> int:
-            return 7
+@pytest.mark.parametrize(
+    ("scalar", "plain"),
+    [
+        (numpy.int64(-7), -7),
+        (numpy.uint8(7), 7),
+        (numpy.float32(0.5), 0.5),
+        (numpy.float64(0.5), 0.5),
+        (numpy.longdouble(0.5), 0.5),
+        (numpy.bool_(True), True),
+        (numpy.str_("text"), "text"),
+        (numpy.bytes_(b"bytes"), b"bytes"),
+    ],
+    ids=repr,
+)
+def test_numpy_scalars_are_sent_as_what_they_hold(scalar: object, plain: object) -> None:
+    (sent,) = data.decode(data.encode({"n": [scalar]}))["n"]
+    assert (type(sent), sent) == (type(plain), plain)
 
-    monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(generic=generic))
-    assert data.decode(data.encode({"n": generic()})) == {"n": 7}
+
+class Text(str):
+    def __str__(self) -> str:
+        return "something else"
+
+
+class Number(int):
+    pass
+
+
+class Real(float):
+    pass
+
+
+def test_subclasses_of_plain_types_are_sent_as_those() -> None:
+    sent = data.decode(data.encode({Text("key"): [Text("text"), Number(3), Real(1.5)]}))
+    assert sent == {"key": ["text", 3, 1.5]}
+    assert [type(item) for item in sent["key"]] == [str, int, float]
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------
@@ -145,18 +178,27 @@ def test_numpy_scalars_are_sent_as_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     ("value", "message"),
     [
         (object(), "data is of type object, which cannot be sent: use None, bool"),
-        ({"files": [1, 2, 3, object()]}, "data['files'][3] is of type object"),
-        ({"a": {"b": (1, lambda: None)}}, "data['a']['b'][1] is of type function"),
+        ({"files": [1, 2, 3, object()]}, 'data["files"][3] is of type object'),
+        ({"a": {"b": (1, lambda: None)}}, 'data["a"]["b"][1] is of type function'),
         ([Size(1, [object()])], "data[0].tags[0] is of type object"),  # type: ignore[list-item]
         (Point(object()), "data.x is of type object"),  # type: ignore[arg-type]
         ([1j], "data[0] is of type complex"),
         (2**64, "data = 18446744073709551616 does not fit into 64 bits: send it as str"),
         ([0, -(2**63) - 1], "data[1] = -9223372036854775809 does not fit into 64 bits"),
+        ({"x": {1j}}, 'a member of data["x"] is of type complex'),
+        ([date(2024, 1, 2)], "data[0] is of type date"),
+        ({"t": time(1)}, 'data["t"] is of type time'),
+        ((timedelta(1),), "data[0] is of type timedelta"),
+        ({datetime(2024, 1, 2)}, "a member of data = datetime.datetime(2024, 1, 2, 0, 0) has no time zone"),
+        ([msgspec.msgpack.Ext(1, b"")], "data[0] is of type Ext"),
+        ([numpy.datetime64("2024-01-02")], "data[0] is of type datetime64"),
+        ([numpy.complex64(1)], "data[0] is of type complex64"),
+        ([Number(2**64)], "data[0] = 18446744073709551616 does not fit into 64 bits"),
         (["ok", "\ud800"], "data[1] is text that is not valid Unicode"),
         ({1: "a"}, "data has the key 1 of type int: keys must be str"),
-        ({"a": [{None: 1}]}, "data['a'][0] has the key None of type NoneType: keys must be str"),
-        ({"a": Counter([5])}, "data['a'] has the key 5 of type int: keys must be str"),
-        ({"a": {b"k": 1}}, "data['a'] has the key b'k' of type bytes: keys must be str"),
+        ({"a": [{None: 1}]}, 'data["a"][0] has the key None of type NoneType: keys must be str'),
+        ({"a": Counter([5])}, 'data["a"] has the key 5 of type int: keys must be str'),
+        ({"a": {b"k": 1}}, "data[\"a\"] has the key b'k' of type bytes: keys must be str"),
     ],
 )
 def test_a_refusal_names_the_path_to_what_cannot_be_sent(value: Any, message: str) -> None:
@@ -167,7 +209,7 @@ def test_a_refusal_names_the_path_to_what_cannot_be_sent(value: Any, message: st
 
 
 def test_a_refusal_names_what_was_being_sent() -> None:
-    with pytest.raises(InvalidPayload, match=r"^result\['a'\] is of type object"):
+    with pytest.raises(InvalidPayload, match=r'^result\["a"\] is of type object'):
         data.encode({"a": object()}, "result")
 
 

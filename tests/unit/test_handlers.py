@@ -158,6 +158,13 @@ def test_a_handler_is_given_as_much_as_it_takes(function: Any, wants: int) -> No
     assert declared(handler(f"wants-{function.__name__}")(function)).wants == wants
 
 
+def test_a_handler_that_wants_its_job_by_name_is_refused() -> None:
+    def picky(data: Any, *, job: Any) -> None: ...
+
+    with pytest.raises(UsageError, match=r"picky takes job by name only; a handler gets .data, job. by position"):
+        handler("picky")(picky)
+
+
 def test_a_handler_that_wants_more_is_refused() -> None:
     def greedy(data: Any, job: Any, third: Any) -> None: ...
 

@@ -158,8 +158,9 @@ def test_a_backoff_is_a_strategy_or_a_duration(backoff: Any, meant: Backoff) -> 
 
 @pytest.mark.parametrize("backoff", BACKOFFS_THAT_CANNOT_BE)
 def test_a_backoff_that_cannot_be(backoff: Any) -> None:
-    with pytest.raises(InvalidOption):
+    with pytest.raises(InvalidOption) as error:
         run_options({"backoff": backoff})
+    assert (error.value.field, error.value.value) == ("backoff", backoff)
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1, "1", True, None, float("nan")])
@@ -203,7 +204,7 @@ def test_metadata_is_a_dict(metadata: Any) -> None:
 
 
 def test_metadata_that_cannot_be_sent_names_its_path() -> None:
-    with pytest.raises(InvalidPayload, match=r"metadata\['a'\] is of type object"):
+    with pytest.raises(InvalidPayload, match=r'metadata\["a"\] is of type object'):
         new_job("work", b"", {"metadata": {"a": object()}})
 
 

@@ -103,7 +103,7 @@ def test_data_that_is_too_large_is_told_with_figures(start: Callable[..., Any], 
 
 
 def test_data_that_cannot_be_sent_names_the_path(images: Queue) -> None:
-    with pytest.raises(InvalidPayload, match=r"data\['files'\]\[1\]"):
+    with pytest.raises(InvalidPayload, match=r'data\["files"\]\[1\]'):
         images.add("resize", {"files": [1, object()]})
 
 
@@ -137,8 +137,12 @@ def test_add_many_of_nothing_is_nothing(fake: FakeSupervisor, images: Queue) -> 
     "item", ["resize", ("resize",), ("resize", 1, {}, 2), ("resize", 1, "x"), ("resize", 1, {"x": 1})]
 )
 def test_one_bad_item_refuses_all(fake: FakeSupervisor, images: Queue, item: Any) -> None:
-    with pytest.raises(InvalidOption):
+    with pytest.raises(InvalidOption) as error:
         images.add_many([("resize", 1), item])
+    assert error.value.__notes__ == ["This is about item 1."]
+    with pytest.raises(InvalidOption) as error:
+        list(images.add_all([item], chunk=1))
+    assert error.value.__notes__ == ["This is about item 0."]
     assert added(fake) == []
 
 
