@@ -96,7 +96,7 @@ class DataDirError(StoreError):
 
 
 class CorruptRecord(StoreError):
-    """A stored record does not match its checksum or its version."""
+    """What is stored cannot be read: it does not match its checksum or its version, or was wrong when it was sent."""
 
 
 # -- the job's ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from conveyor_actors.client.job import Job
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import STATE_NAMES, Attempt, Info, QueueInfo, Worker
 
 _TEXT_CHARS_MAX = 60
@@ -55,20 +56,28 @@ def as_dict(job: Job) -> dict[str, Any]:
         "queue": job.queue,
         "name": job.name,
         "state": job.state,
-        "data": job.data,
+        "data": _readable(job, "data"),
         "priority": job.priority,
         "attempts": job.attempts,
         "attempts_made": job.attempts_made,
         "stalled_count": job.stalled_count,
-        "returnvalue": job.returnvalue,
+        "returnvalue": _readable(job, "returnvalue"),
         "failure": job.failure,
-        "metadata": job.metadata,
+        "metadata": _readable(job, "metadata"),
         "created_at": job.created_at,
         "delay_until": job.delay_until,
         "processed_at": job.processed_at,
         "finished_at": job.finished_at,
         "worker": job.worker,
     }
+
+
+def _readable(job: Job, attribute: str) -> Any:
+    """One job that cannot be read is no reason to show none."""
+    try:
+        return getattr(job, attribute)
+    except CorruptRecord as error:
+        return f"({error})"
 
 
 def jobs(found: Sequence[Job], as_json: bool, *, more: bool) -> None:

@@ -14,7 +14,15 @@ from msgspec import UNSET
 
 from conveyor_actors import data as data_codec
 from conveyor_actors.client.channel import Channel
-from conveyor_actors.errors import InvalidOption, JobCancelled, JobFailed, JobRemoved, ProtocolError, WaitTimeout
+from conveyor_actors.errors import (
+    CorruptRecord,
+    InvalidOption,
+    JobCancelled,
+    JobFailed,
+    JobRemoved,
+    ProtocolError,
+    WaitTimeout,
+)
 from conveyor_actors.model import (
     COMPLETED,
     DELAYED,
@@ -90,7 +98,7 @@ class Job:
     @property
     def data(self) -> Any:
         if self._data is UNSET:
-            self._data = data_codec.decode(self._known().payload)
+            self._data = self._read("data", self._known().payload)
         return self._data
 
     @property
@@ -119,7 +127,7 @@ class Job:
         """What the handler returned; None before that."""
         if self._returnvalue is UNSET:
             result = self._known().result
-            self._returnvalue = None if result is None else data_codec.decode(result)
+            self._returnvalue = None if result is None else self._read("result", result)
         return self._returnvalue
 
     @property
@@ -132,7 +140,7 @@ class Job:
     @property
     def metadata(self) -> dict[str, Any]:
         encoded = self._known().metadata
-        return {} if encoded is None else cast(dict[str, Any], data_codec.decode(encoded))
+        return {} if encoded is None else cast(dict[str, Any], self._read("metadata", encoded))
 
     @property
     def created_at(self) -> datetime:
@@ -218,6 +226,14 @@ class Job:
         self._view = view
         self._new = None
         self._data = self._returnvalue = UNSET
+
+    def _read(self, what: str, encoded: bytes) -> Any:
+        try:
+            return data_codec.decode(encoded)
+        except data_codec.UNREADABLE as error:
+            raise CorruptRecord(
+                f"the {what} of {self.ref} cannot be read ({error}): it was not sent by this package"
+            ) from None
 
     def _await_end(self, timeout_ms: int | None) -> None:
         deadline = None if timeout_ms is None else monotonic() + timeout_ms / 1000

@@ -27,7 +27,7 @@ from conveyor_actors.units import duration_ms
 #: What a stop may take beyond the time that running jobs are given.
 _STOP_MARGIN_MS: Final = 10_000
 _MODULE: Final = "conveyor_actors.supervisor.main"
-_READY: Final = b"ready\n"
+_READY: Final = "ready"
 
 
 class Supervisor:
@@ -106,8 +106,6 @@ class Supervisor:
             except BaseException:
                 self.close()
                 raise
-            finally:
-                os.close(reading)
 
     def close(self, timeout: object = None) -> None:
         """Stops it as SIGTERM does, and kills it after `timeout` (by default its shutdown_timeout and 10 s)."""
@@ -144,15 +142,14 @@ class Supervisor:
             os.unlink(name)
 
     def _await_ready(self, process: subprocess.Popen[bytes], reading: int) -> None:
-        told = b""
-        while not told.endswith(_READY):
-            chunk = os.read(reading, 100)
-            if not chunk:
-                status = process.wait()
-                raise SupervisorFailed(
-                    f"the supervisor for {self.url} exited with status {status} before it was ready: its log says why"
-                )
-            told += chunk
+        with open(reading, "rb") as pipe:
+            told = pipe.readline().decode().strip()
+        if told != _READY:
+            status = process.wait()
+            raise SupervisorFailed(
+                f"the supervisor for {self.url} exited with status {status} before it was ready: "
+                f"{told or 'its log says why'}"
+            )
 
 
 def _plain(value: object) -> object:

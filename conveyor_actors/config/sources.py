@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ import msgspec
 from conveyor_actors.errors import InvalidConfig, nearest
 
 ENVIRONMENT_PREFIX: Final = "CONVEYOR_"
+#: How alike two words must be for one to be the other misspelt.
+_MISSPELT: Final = 0.8
 OVERRIDES_SOURCE: Final = "the given options"
 
 #: Sections that hold a table for each name: [pools.default], where [supervisor] holds keys.
@@ -81,6 +84,7 @@ def from_environment(environ: Mapping[str, str], known: KnownKeys, base: Setting
     """The settings of `CONVEYOR_<SECTION>_<KEY>`, other variables left alone. `base` has the names in use."""
     settings: Settings = {}
     for variable in sorted(environ):
+        _refuse_misspelt_section(variable, list(known))
         for section in known:
             prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}_"
             if variable.startswith(prefix):
@@ -179,6 +183,16 @@ def _same_name(variable: str, word: str, names: list[str]) -> str | None:
         meanings = " or ".join(repr(name) for name in same)
         raise InvalidConfig(f"${variable} could mean {meanings}: set the key in the file instead")
     return same[0] if same else None
+
+
+def _refuse_misspelt_section(variable: str, sections: list[str]) -> None:
+    """Other variables may begin like ours; one that is a letter off a section is a mistake."""
+    word, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+    if key and variable.startswith(ENVIRONMENT_PREFIX) and word not in sections:
+        meant = get_close_matches(word, sections, n=1, cutoff=_MISSPELT)
+        if meant:
+            name = f"{ENVIRONMENT_PREFIX}{meant[0].upper()}_{key.upper()}"
+            raise InvalidConfig(f"${variable}: there is no section {word} (did you mean ${name}?)")
 
 
 def _unknown_variable(variable: str, section: str, keys: Collection[str], names: list[str]) -> str:

@@ -26,6 +26,20 @@ EXIT_USAGE: Final = 2
 EXIT_FAILED: Final = 1
 
 
+class Starter:
+    """Whoever started this and waits on a descriptor: told one thing, and whatever comes later is for the log."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    def tell(self, what: str) -> None:
+        fd, self._fd = self._fd, None  # once it is closed, the number may mean any other file
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                os.write(fd, f"{what}\n".encode("utf-8", "replace"))
+            os.close(fd)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
@@ -39,17 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stderr.write(f"warning: {warning}\n")
         sys.stdout.write(f"{options.config}: the configuration is valid\n")
         return
+    starter = Starter(options.ready_fd)
     try:
-        status = run(config, options.ready_fd)
+        status = run(config, starter)
     except InvalidConfig as error:
+        starter.tell(str(error))
         sys.exit(_complain(error, EXIT_USAGE))
     except StoreError as error:
+        starter.tell(str(error))
         logs.event(log, "critical", str(error))
         sys.exit(EXIT_FAILED)
     sys.exit(status)
 
 
-def run(config: Config, ready_fd: int | None) -> int:
+def run(config: Config, starter: Starter) -> int:
     """The supervisor's whole life in this process; gives its exit status."""
     _raise_file_limit()
     warnings = not_effective(config)
@@ -60,7 +77,7 @@ def run(config: Config, ready_fd: int | None) -> int:
         properly = False
         try:
             gc.freeze()  # what exists now lives as long as the process
-            status = loop.run(lambda: _tell_ready(ready_fd))
+            status = loop.run(lambda: starter.tell("ready"))
             properly = True
             return status
         finally:
@@ -83,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any key, such as supervisor.durability=relaxed"
     )
     parser.add_argument("--log-level", default="info", choices=list(logs.LEVELS))
-    parser.add_argument("--ready-fd", type=int, metavar="FD", help="write a line to this descriptor when ready")
+    parser.add_argument("--ready-fd", type=int, metavar="FD", help="write `ready`, or why not, to this descriptor")
     parser.add_argument("--version", action="version", version=__version__)
     return parser
 
@@ -115,13 +132,6 @@ def _raise_file_limit() -> None:
     if soft < hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _tell_ready(fd: int | None) -> None:
-    if fd is not None:
-        with contextlib.suppress(OSError):
-            os.write(fd, b"ready\n")
-            os.close(fd)
 
 
 def _complain(error: ConveyorError, status: int) -> int:

@@ -3,13 +3,15 @@
 import contextlib
 import random
 import socket
+import subprocess
+import sys
 
 import msgspec
 import pytest
 import zmq
 from processes import is_alive
 
-from conveyor_actors import InvalidPayload
+from conveyor_actors import CorruptRecord, InvalidPayload
 from conveyor_actors.wire import AddJobs, GetInfo, Hello, NewJob, Request, WaitJobs, decode_reply, encode
 
 ANSWER_MS_MAX = 10_000
@@ -197,3 +199,19 @@ def test_a_client_that_lies_about_the_size_is_refused_by_the_supervisor(supervis
     raw.send(encode(Request(2, 1, AddJobs("q", [NewJob("echo", b"x" * (2 * 1024 * 1024), id="huge")]))))
     assert_serves(supervisor, connect)
     assert connect(supervisor).queue("q").get("huge") is None
+
+
+def test_data_that_cannot_be_read_fails_its_job_and_is_told_as_such(raw, supervisor, connect):
+    raw.send(encode(Request(1, 1, Hello(1, 5))))
+    answer(raw)
+    raw.send(encode(Request(2, 1, AddJobs("q", [NewJob("echo", b"\xc1")]))))
+    answer(raw)
+    queue = connect(supervisor).queue("q")
+    (job,) = queue.jobs()
+    assert job.wait("20s") == "failed"
+    assert job.failure.kind == "invalid-payload"
+    with pytest.raises(CorruptRecord, match=rf"the data of {job.ref} cannot be read"):
+        _ = job.data
+    command = [sys.executable, "-m", "conveyor_actors.cli.main", "ls", "q", "--json", "--url", supervisor.url]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert f"the data of {job.ref} cannot be read" in listed.stdout

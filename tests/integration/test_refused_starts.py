@@ -8,6 +8,8 @@ import sys
 import pytest
 from processes import is_alive
 
+from conveyor_actors import SupervisorFailed
+
 EXIT_CANNOT = 1
 EXIT_CONFIG = 2
 
@@ -129,3 +131,9 @@ def test_check_reads_the_environment_too(write):
 
 def test_an_unknown_flag_is_a_usage_error():
     assert run("--no-such-flag").returncode == EXIT_CONFIG
+
+
+def test_a_start_from_python_says_why_it_failed(start):
+    first = start()
+    with pytest.raises(SupervisorFailed, match=rf"in use by another supervisor \(pid {first.pid}\)"):
+        start()

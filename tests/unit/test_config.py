@@ -453,6 +453,22 @@ def test_a_variable_nobody_knows_is_refused_with_the_nearest() -> None:
     assert "CONVEYOR_POOLS_<NAME>_<KEY>" in refusal(environ={"CONVEYOR_POOLS_WORKERS": "1"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("CONVEYOR_SUPERVISR_DATA_DIR", "CONVEYOR_SUPERVISOR_DATA_DIR"),
+        ("CONVEYOR_POOL_DEFAULT_WORKERS", "CONVEYOR_POOLS_DEFAULT_WORKERS"),
+    ],
+)
+def test_a_misspelt_section_in_the_environment_is_refused(variable: str, meant: str) -> None:
+    assert refusal(environ={variable: "2"}).endswith(f"(did you mean ${meant}?)")
+
+
+@pytest.mark.parametrize("variable", ["CONVEYOR_URL", "CONVEYOR_STORE_ID", "CONVEYOR_HOME", "CONVEYOR_BELT_SPEED"])
+def test_other_variables_that_begin_alike_are_left_alone(variable: str) -> None:
+    assert config(environ={variable: "2"}) == config()
+
+
 def test_a_variable_that_could_mean_two_tables_is_refused() -> None:
     toml = "[queues.a-b]\n[queues.a_b]"
     assert "could mean 'a-b' or 'a_b'" in refusal(toml, {"CONVEYOR_QUEUES_A_B_MAX_SIZE": "1"})
