@@ -18,7 +18,7 @@ WATCHED = (
     ("add", "single_ratio", True, 0.75),
     ("add", "sixteen_ratio", True, 0.75),
     ("latency", "ratio", False, 1.35),
-    ("efficiency", "efficiency", True, 0.95),
+    ("efficiency", "of_bare_processes", True, 0.9),
     ("recovery", "median_ms", False, 2.0),
     ("backlog", "add_ratio", True, 0.75),
     ("backlog", "dispatch_ratio", True, 0.75),

@@ -19,7 +19,7 @@ def _round_trip(conveyor: Conveyor, count: int) -> float:
 
 
 def run(short: bool = False) -> dict[str, object]:
-    count, runs = (200, 3) if short else (500, 7)
+    count, runs = (100, 11) if short else (200, 21)  # short turns, as for adding
     with supervisor(2) as (_, conveyor):
         _round_trip(conveyor, 50)
         ours, commits, trips = alternate(
