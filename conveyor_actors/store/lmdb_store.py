@@ -99,7 +99,7 @@ class LmdbStore:
         with self._telling("cannot be opened"):
             self._environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), mode=0o600, lib_version=0)
             self._databases = self._open_tables(create=False)
-            self._journal = Journal(path / "journal")
+            self._journal = Journal(path / "journal", lazy=self.relaxed)
         self._recover()
 
     def _open_tables(self, *, create: bool) -> dict[str, Any]:
@@ -151,9 +151,8 @@ class LmdbStore:
             self.checkpoint()
             return
         self._changes.clear()
-        self.behind = self.unsynced = True
-        if not self.relaxed:
-            self.sync()
+        self.behind = True
+        self.unsynced = self.relaxed
 
     def abort(self) -> None:
         """What was changed since the last commit never happened."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -12,11 +14,35 @@ import pytest
 from conveyor_actors.store.journal import BLOCK, BYTES, Journal
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(tmp_path / "journal")
+@pytest.fixture(params=["direct", "through the page cache", "lazy"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
+    if request.param == "through the page cache":
+        refuse_direct_writes(monkeypatch)
+    opened = Journal(tmp_path / "journal", lazy=request.param == "lazy")
     yield opened
     opened.close()
+
+
+def refuse_direct_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a filesystem does that has none."""
+    open_file = os.open
+
+    def refusing(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return open_file(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+
+
+def opened_flags(path: Path) -> list[int]:
+    """The flags of all descriptors of this process that are open on the file."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if entry.readlink() == path:
+                found.append(int(Path(f"/proc/self/fdinfo/{entry.name}").read_text().split("flags:")[1].split()[0], 8))
+    return found
 
 
 def found(path: Path, transaction: int) -> list[bytes]:
@@ -137,3 +163,36 @@ def test_records_do_not_share_a_block(journal: Journal, tmp_path: Path) -> None:
     journal.append(b"two")
     spoil(tmp_path, BLOCK, b"\xff" * BLOCK)
     assert found(tmp_path, 7) == [b"one"]
+
+
+def test_the_page_cache_is_in_the_way_only_where_it_must_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flags(*, lazy: bool) -> list[int]:
+        journal = Journal(tmp_path / "journal", lazy=lazy)
+        try:
+            return [found & os.O_DIRECT for found in opened_flags(tmp_path / "journal")]
+        finally:
+            journal.close()
+
+    assert flags(lazy=True) == [0]
+    if flags(lazy=False) != [os.O_DIRECT]:
+        pytest.skip("this filesystem has no direct writes")
+    refuse_direct_writes(monkeypatch)
+    assert flags(lazy=False) == [0]
+
+
+def test_what_one_way_has_written_the_other_reads(tmp_path: Path) -> None:
+    bodies = [b"one", b"two" * 5_000, b"three"]
+    for transaction, body in enumerate(bodies):
+        journal = Journal(tmp_path / "journal", lazy=transaction % 2 == 1)
+        assert list(journal.read(7)) == bodies[:transaction]
+        journal.append(body)
+        journal.close()
+    assert found(tmp_path, 7) == bodies
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_an_error_and_not_an_end(journal: Journal, tmp_path: Path) -> None:
+    journal.restart(7)
+    journal.append(b"one")
+    os.truncate(tmp_path / "journal", 0)
+    with pytest.raises(OSError, match="the journal ends before its"):
+        list(journal.read(7))
