@@ -61,7 +61,7 @@ def encode(value: Any, where: str = "data") -> bytes:
         return NONE
     try:
         if type(value) not in _LEAVES:
-            _check(value, where)
+            _check(value, (where,))
         return _encoder.encode(value)
     except InvalidPayload:
         raise
@@ -81,45 +81,50 @@ def decoder(schema: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(schema)
 
 
-def _check(value: Any, where: str) -> None:
-    """Refuses what msgspec would take. What lies inside structs and dataclasses is left to their types."""
+def _check(value: Any, steps: tuple[Any, ...]) -> None:
+    """Refuses what msgspec would take. What lies inside structs and dataclasses is left to their types.
+
+    `steps` lead to the value: they become text when there is something to say of it.
+    """
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise InvalidPayload(f"{where} has the key {key!r} of type {type(key).__name__}: keys must be str")
+                raise InvalidPayload(
+                    f"{_path(steps)} has the key {key!r} of type {type(key).__name__}: keys must be str"
+                )
             if type(item) not in _LEAVES:
-                _check(item, _at(where, key))
+                _check(item, (*steps, key))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             if type(item) not in _LEAVES:
-                _check(item, f"{where}[{index}]")
+                _check(item, (*steps, index))
     elif isinstance(value, (set, frozenset)):
         for item in value:
             if type(item) not in _LEAVES:
-                _check(item, _member_of(where))
+                _check(item, (*steps, None))
     elif isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidPayload(f"{where} = {value!r} has no time zone: use an aware datetime, or text")
+            raise InvalidPayload(f"{_path(steps)} = {value!r} has no time zone: use an aware datetime, or text")
     elif isinstance(value, _REFUSED):
-        raise _refusal(value, where)
+        raise _refusal(value, _path(steps))
 
 
-def _at(where: str, key: str) -> str:
-    return f"{where}[{json.dumps(key, ensure_ascii=False)}]"
-
-
-def _member_of(where: str) -> str:
-    return f"a member of {where}"
+def _path(steps: tuple[Any, ...]) -> str:
+    """Where the steps lead, in words: a key, an index, or None for a member of a set."""
+    where: str = steps[0]
+    for step in steps[1:]:
+        where = f"a member of {where}" if step is None else f"{where}[{json.dumps(step, ensure_ascii=False)}]"
+    return where
 
 
 def _explain(value: Any, where: str, error: Exception) -> InvalidPayload:
     """Walks down to the first part that cannot be encoded by itself."""
     if isinstance(value, dict):
-        parts = [(_at(where, key), item) for key, item in value.items()]
+        parts = [(_path((where, key)), item) for key, item in value.items()]
     elif isinstance(value, (list, tuple)):
-        parts = [(f"{where}[{index}]", item) for index, item in enumerate(value)]
+        parts = [(_path((where, index)), item) for index, item in enumerate(value)]
     elif isinstance(value, (set, frozenset)):
-        parts = [(_member_of(where), item) for item in value]
+        parts = [(_path((where, None)), item) for item in value]
     elif hasattr(value, "__struct_fields__") or hasattr(value, "__dataclass_fields__"):
         fields = getattr(value, "__struct_fields__", None) or list(value.__dataclass_fields__)
         parts = [(f"{where}.{field}", getattr(value, field, None)) for field in fields]
