@@ -131,7 +131,10 @@ class LmdbStore:
         except MapFull:
             raise
         except (lmdb.Error, OSError) as error:
-            raise StoreError(f"the store in {self.path} {what}: {error}") from error
+            raise self._fault(what, error) from error
+
+    def _fault(self, what: str, error: Exception) -> StoreError:
+        return StoreError(f"the store in {self.path} {what}: {error}")
 
     # -- transactions -------------------------------------------------------------------------------------
 
@@ -145,8 +148,10 @@ class LmdbStore:
         """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that."""
         if not self._changes:
             return
-        with self._telling("cannot be written"):
+        try:
             fits = self._journal.append(_encode(self._changes))
+        except OSError as error:
+            raise self._fault("cannot be written", error) from error
         if not fits:
             self.checkpoint()
             return

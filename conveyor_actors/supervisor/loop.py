@@ -47,6 +47,8 @@ log: Final = logging.getLogger("conveyor.supervisor")
 
 #: How long one tick goes on taking requests into its transaction. What workers report is always taken, and first.
 _TAKE_NS_MAX: Final = 4_000_000
+#: A tick that took no longer than this so far does not look for more: hardly anything can have come.
+_TAKE_NS_MIN: Final = 50_000
 _DISK_SECONDS: Final = 1.0
 _SYNC_SECONDS: Final = 0.1
 _CHECKPOINT_SECONDS: Final = 1.0
@@ -228,11 +230,14 @@ class Loop:
 
     def _handle_new(self, handled: list[Input]) -> None:
         """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
-        until_ns = time.monotonic_ns() + _TAKE_NS_MAX
+        started_ns = time.monotonic_ns()
+        until_ns = started_ns + _TAKE_NS_MAX
         while True:
             self._handle_from(self._inputs, handled, None)
             self._handle_from(self._requests, handled, until_ns)
-            if time.monotonic_ns() > until_ns or not self._collect() or not (self._inputs or self._requests):
+            if not _TAKE_NS_MIN < time.monotonic_ns() - started_ns < _TAKE_NS_MAX:
+                return
+            if not self._collect() or not (self._inputs or self._requests):
                 return
             self._inputs.insert(0, Later(self._now()))
 
