@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from conveyor_actors.wire import join_outcomes
+from conveyor_actors.wire import join
 
 MAGIC: Final = 0x31_58_4F_42_56_4E_4F_43  # "CONVBOX1"
 BOX_BYTES: Final = 64 * 1024
@@ -144,7 +144,7 @@ class Box:
         if not count_and_bytes:
             return None
         start = half * OUTCOMES_BYTES_MAX
-        return join_outcomes(count_and_bytes >> 32, bytes(self.data[start : start + (count_and_bytes & 0xFFFF_FFFF)]))
+        return join(count_and_bytes >> 32, bytes(self.data[start : start + (count_and_bytes & 0xFFFF_FFFF)]))
 
     # -- the supervisor's side ------------------------------------------------------------------------
 

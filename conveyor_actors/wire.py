@@ -2,10 +2,12 @@
 
 Three conversations: client and supervisor (`Request`, `Reply`, pushes), worker and supervisor (`Task`, `Outcome`),
 spawner and supervisor (`Setup`, `Fork`, `Report`). Users' data travels inside as bytes that nobody here looks into.
+Between client and supervisor a message is a list of requests, or of replies: whatever there was to say at that moment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -19,6 +21,9 @@ UNANSWERED_REQUESTS_MAX: Final = 256
 REFS_MAX: Final = 10_000
 PAGE_JOBS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What one message holds: so many requests or replies, and no more bytes than this unless one of them alone has more.
+LISTED_MAX: Final = 1_024
+_LISTED_BYTES_MAX: Final = 256 * 1024
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -448,13 +453,31 @@ def encode_reply(no: int, body: bytes) -> bytes:
     return b"\x92" + _encoder.encode(no) + body
 
 
-#: The first byte of joined outcomes tells them from every other message of a worker.
-OUTCOMES_MARK: Final = 0xDD
+#: The first byte of a list made by `join` tells it from every other message of a worker.
+LIST_MARK: Final = 0xDD
 
 
-def join_outcomes(count: int, encoded: bytes) -> bytes:
-    """Outcomes that were encoded one by one, as the list that `decode_outcomes` reads."""
-    return bytes((OUTCOMES_MARK,)) + count.to_bytes(4, "big") + encoded
+def join(count: int, encoded: bytes) -> bytes:
+    """Things that were encoded one by one and stand one behind the other, as a list."""
+    return bytes((LIST_MARK,)) + count.to_bytes(4, "big") + encoded
+
+
+def pack(encoded: Sequence[bytes]) -> Iterator[bytes]:
+    """Requests or replies that were encoded one by one, as messages: as few as their bounds allow."""
+    begin = size = 0
+    for index, one in enumerate(encoded):
+        if size and (size + len(one) > _LISTED_BYTES_MAX or index - begin == LISTED_MAX):
+            yield join(index - begin, b"".join(encoded[begin:index]))
+            begin, size = index, 0
+        size += len(one)
+    if size:
+        yield join(len(encoded) - begin, b"".join(encoded[begin:]))
+
+
+#: Takes a message apart: what is in it, still encoded.
+unpack: Final[Callable[[bytes], list[msgspec.Raw]]] = msgspec.msgpack.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=LISTED_MAX)]
+).decode
 
 
 #: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.

@@ -16,12 +16,14 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 import zmq
+from msgspec import Raw
 
 from conveyor_actors.client.link import Link, absence
 from conveyor_actors.client.session import Call, Session, Wait, Waiter
+from conveyor_actors.data import UNREADABLE
 from conveyor_actors.errors import Closed, OutcomeUnknown, ProtocolError, RemoteError, SupervisorUnreachable
 from conveyor_actors.units import format_duration
-from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome
+from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome, pack, unpack
 
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0
@@ -265,7 +267,7 @@ class Channel:
                         self._carry(*self._session.silent())
                 frames = self._outgoing()
             if frames:  # not under the lock: the others go on while this wakes ZeroMQ
-                link.socket.send_multipart(frames, zmq.NOBLOCK)
+                _send(link, frames)
             until = self._ask_at if deadline is None else min(self._ask_at, deadline)
             messages = link.wait(until - now)
             if link.made_anew():
@@ -281,13 +283,11 @@ class Channel:
         """Reads what there is; no more than needed if nobody else waits."""
         while True:
             try:
-                frames = [link.socket.recv(zmq.NOBLOCK)]
+                message = link.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            while self._followers and link.socket.getsockopt(zmq.RCVMORE):  # all answers of one commit at once
-                frames.append(link.socket.recv(zmq.NOBLOCK))
             with self._lock:
-                for frame in frames:
+                for frame in _unpacked(message):
                     self._carry(*self._session.received(frame))
                 if waiter.ready and not self._followers:
                     return
@@ -347,7 +347,7 @@ class Channel:
     def _carry(self, frames: list[bytes], ready: list[Waiter]) -> None:
         assert self._link is not None
         if frames:
-            self._link.socket.send_multipart(frames, zmq.NOBLOCK)
+            _send(self._link, frames)
         for waiter in ready:
             gate = self._followers.get(waiter)
             if gate is not None:
@@ -379,3 +379,15 @@ class Channel:
     def _no_answer(self, reason: str | None) -> str:
         waited = reason or f"waited {format_duration(self._timeout_ms)}"
         return f"no supervisor answers at {self.address} ({waited}); {START_ONE}"
+
+
+def _send(link: Link, frames: list[bytes]) -> None:
+    for message in pack(frames):
+        link.socket.send(message, zmq.NOBLOCK)
+
+
+def _unpacked(message: bytes) -> list[Raw]:
+    try:
+        return unpack(message)
+    except UNREADABLE:
+        return []  # who waits for an answer that was in it asks again, or gives up

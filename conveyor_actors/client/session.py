@@ -1,6 +1,7 @@
 """The client's side of the protocol: numbers requests, remembers what is unanswered, knows which jobs are waited for.
 
-Knows no sockets, clocks or threads: its caller carries the frames and wakes who is `ready`. Invariant: whatever was not
+Knows no sockets, clocks or threads: its caller carries the frames (an encoded request or reply each) and wakes who is
+`ready`. Invariant: whatever was not
 answered is in the frames of `reconnected`, in the order in which it was asked, after a new Hello; nothing is forgotten
 before it is marked as ready, so that an exception between two steps (Ctrl-C) costs a repetition and no more.
 """
@@ -235,7 +236,7 @@ class Session:
 
     # -- frames received --------------------------------------------------------------------------------
 
-    def received(self, frame: bytes) -> tuple[list[bytes], list[Waiter]]:
+    def received(self, frame: bytes | msgspec.Raw) -> tuple[list[bytes], list[Waiter]]:
         """What to send now, and who is ready because of this frame."""
         try:
             reply = decode_reply(frame)
@@ -314,7 +315,7 @@ class Session:
             wait.fail(error)
         return list(failed)
 
-    def _unreadable(self, frame: bytes, error: Exception) -> list[Waiter]:
+    def _unreadable(self, frame: bytes | msgspec.Raw, error: Exception) -> list[Waiter]:
         try:
             call = self._calls.pop(_decode_number(frame)[0], None)
         except UNREADABLE:

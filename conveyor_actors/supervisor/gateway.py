@@ -19,8 +19,8 @@ from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import ClientSays, Input
 from conveyor_actors.errors import InvalidConfig
+from conveyor_actors.supervisor.frames import NOWAIT, readable, receive, send
 from conveyor_actors.supervisor.logs import event
-from conveyor_actors.supervisor.reactor import readable
 from conveyor_actors.wire import (
     EVENTS_SUFFIX,
     PROTOCOL_VERSION,
@@ -46,6 +46,8 @@ from conveyor_actors.wire import (
     decode_request,
     encode,
     events_address,
+    pack,
+    unpack,
 )
 
 log: Final = logging.getLogger("conveyor.clients")
@@ -58,8 +60,6 @@ _LAST_WORDS_MS: Final = 200
 #: How much is taken from the socket at a time. What stays there is taken from all clients in turn.
 _TAKEN_MESSAGES_MAX: Final = 256
 _TAKEN_BYTES_MAX: Final = 256 * 1024
-#: A client sends what it has at hand as the frames of one message, a request each.
-_FRAMES_MAX: Final = 1_024
 
 #: (route, number of the request, what is asked): answered by the supervisor, not by the engine.
 Question = tuple[bytes, int, Body]
@@ -115,21 +115,19 @@ class Gateway:
         messages = size = 0
         while messages < _TAKEN_MESSAGES_MAX and size < _TAKEN_BYTES_MAX and readable(socket):
             messages += 1
-            route, *frames = socket.recv_multipart(zmq.NOBLOCK)
-            if not 0 < len(frames) <= _FRAMES_MAX:
-                self._drop(route, f"a message has {len(frames)} frames; it may have 1 to {_FRAMES_MAX}")
+            route, *frames = receive(socket)
+            size += sum(map(len, frames))
+            if len(frames) != 1:
+                self._drop(route, f"a message has {len(frames)} frames; it is to have one")
                 continue
-            for frame in frames:
-                size += len(frame)
-                self._take(route, frame, requests, questions)
+            try:
+                for encoded in unpack(frames[0]):
+                    self._take(route, decode_request(encoded), requests, questions)
+            except UNREADABLE as error:
+                self._drop(route, f"the message cannot be read: {error}")
         return messages > 0
 
-    def _take(self, route: bytes, frame: bytes, requests: list[Input], questions: list[Question]) -> None:
-        try:
-            request = decode_request(frame)
-        except UNREADABLE as error:
-            self._drop(route, f"the message cannot be read: {error}")
-            return
+    def _take(self, route: bytes, request: Request, requests: list[Input], questions: list[Question]) -> None:
         body = request.body
         if isinstance(body, Hello):
             self._welcome(route, request, body)
@@ -167,10 +165,11 @@ class Gateway:
     def reply(self, route: bytes, no: int, body: ReplyBody) -> None:
         self.send(route, encode(Reply(no, body)))
 
-    def send(self, route: bytes, *messages: bytes) -> None:
+    def send(self, route: bytes, *replies: bytes) -> None:
         """Never waits. A client that is gone, or that does not read, is forgotten; it asks again when it is back."""
         try:
-            self.socket.send_multipart((route, *messages), zmq.NOBLOCK)
+            for message in pack(replies):
+                send(self.socket, (route, message))
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -181,15 +180,15 @@ class Gateway:
             self.gone.add(route)
 
     def send_all(self, replies: list[tuple[bytes, bytes]]) -> None:
-        """What goes to one client goes as one message: its parts wake that client once."""
+        """What goes to one client goes as one message, and wakes that client once."""
         if len(replies) == 1:
             self.send(*replies[0])
             return
         by_route: dict[bytes, list[bytes]] = {}
         for route, reply in replies:
             by_route.setdefault(route, []).append(reply)
-        for route, messages in by_route.items():
-            self.send(route, *messages)
+        for route, encoded in by_route.items():
+            self.send(route, *encoded)
 
     def forget_gone(self) -> None:
         """A ROUTER does not tell who has left; sending does."""
@@ -206,7 +205,7 @@ class Gateway:
     def take_subscriptions(self) -> None:
         while True:
             try:
-                message = self.events.recv(zmq.NOBLOCK)
+                message = self.events.recv(NOWAIT)
             except zmq.Again:
                 return
             topic = message[1:]
@@ -234,7 +233,7 @@ class Gateway:
 
     def _publish(self, topic: bytes, message: bytes) -> None:
         with contextlib.suppress(zmq.Again):  # whoever is too slow reads the log
-            self.events.send_multipart((topic, message), zmq.NOBLOCK)
+            send(self.events, (topic, message))
 
     def close(self) -> None:
         self.socket.close(_LAST_WORDS_MS)

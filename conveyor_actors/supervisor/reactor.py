@@ -18,13 +18,6 @@ from typing import Final
 import zmq
 
 _SLEEP_MS_MAX: Final = 1_000
-_EVENTS: Final = int(zmq.EVENTS)
-_POLLIN: Final = int(zmq.POLLIN)
-
-
-def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message is there; costs half of what being told `Again` does."""
-    return bool(int(socket.get(_EVENTS)) & _POLLIN)
 
 
 class Reactor:
@@ -35,6 +28,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._poller.register(self._epoll.fileno(), zmq.POLLIN)
         self._watched: dict[int, Callable[[], None]] = {}
+        self._watched_ready = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.signals: list[int] = []
@@ -76,14 +70,16 @@ class Reactor:
             timeout = min(timeout, _ms_until(wake_ms / 1000 - time.time()))
         if wake_us is not None:
             timeout = min(timeout, _ms_until(wake_us / 1_000_000 - time.monotonic()))
-        return {ready for ready, _ in self._poller.poll(timeout)}
+        ready = {each for each, _ in self._poller.poll(timeout)}
+        self._watched_ready = self._epoll.fileno() in ready
+        return ready
 
     def run_ready(self) -> None:
         """Calls whoever waits for a file descriptor that is readable, or for a time that has come."""
-        for fd, _ in self._epoll.poll(0):
-            ready = self._watched.get(fd)
-            if ready is not None:
-                ready()
+        if self._watched_ready:
+            for fd, ready in [(fd, self._watched[fd]) for fd, _ in self._epoll.poll(0)]:
+                if self._watched.get(fd) is ready:  # else its number may mean another file by now
+                    ready()
         while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2]()
 

@@ -15,10 +15,10 @@ import zmq
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import Input, Outcomes
 from conveyor_actors.errors import DataDirError
+from conveyor_actors.supervisor.frames import readable, receive, send
 from conveyor_actors.supervisor.logs import event
 from conveyor_actors.supervisor.pools import WorkerProcess
-from conveyor_actors.supervisor.reactor import readable
-from conveyor_actors.wire import OUTCOMES_MARK, Task, decode_outcomes, decode_ready, encode
+from conveyor_actors.wire import LIST_MARK, Task, decode_outcomes, decode_ready, encode
 
 log: Final = logging.getLogger("conveyor.workers")
 
@@ -50,13 +50,13 @@ class Switchboard:
         messages = 0
         while messages < _TAKEN_MESSAGES_MAX and readable(socket):
             messages += 1
-            frames = socket.recv_multipart(zmq.NOBLOCK)
+            frames = receive(socket)
             worker = find(frames[0].partition(b":")[0].decode("utf-8", "replace"))
             if worker is None or worker.identity != frames[0] or len(frames) != 2:
                 self.garbage += 1
                 continue
             try:
-                if frames[1][:1] and frames[1][0] == OUTCOMES_MARK:
+                if frames[1][:1] and frames[1][0] == LIST_MARK:
                     inputs.append(Outcomes(worker.id, decode_outcomes(frames[1])))
                 else:
                     worker.pool.worker_ready(worker, decode_ready(frames[1]))
@@ -68,7 +68,7 @@ class Switchboard:
     def send(self, worker: WorkerProcess, tasks: list[Task]) -> None:
         """A worker that is gone by now gets nothing; its death brings the jobs back."""
         try:
-            self.socket.send_multipart((worker.identity, encode(tasks)), zmq.NOBLOCK)
+            send(self.socket, (worker.identity, encode(tasks)))
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise

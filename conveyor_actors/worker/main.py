@@ -17,7 +17,7 @@ import zmq
 
 from conveyor_actors.box import TOKEN, Box
 from conveyor_actors.handlers import registry
-from conveyor_actors.wire import Fork, Outcome, Ready, Task, decode_tasks, encode, join_outcomes
+from conveyor_actors.wire import Fork, Outcome, Ready, Task, decode_tasks, encode, join
 from conveyor_actors.worker import heartbeat
 from conveyor_actors.worker.executor import Executor
 
@@ -89,7 +89,7 @@ class Mailbox:
         if not self._box.add_outcome(encoded):
             self._flush()
             if not self._box.add_outcome(encoded):  # larger than the box
-                self._socket.send(join_outcomes(1, encoded))
+                self._socket.send(join(1, encoded))
 
     def _flush(self) -> None:
         message = self._box.unsent()

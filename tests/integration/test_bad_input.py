@@ -12,7 +12,7 @@ import zmq
 from processes import is_alive
 
 from conveyor_actors import CorruptRecord, InvalidPayload
-from conveyor_actors.wire import AddJobs, GetInfo, Hello, NewJob, Request, WaitJobs, decode_reply, encode
+from conveyor_actors.wire import AddJobs, GetInfo, Hello, NewJob, Request, WaitJobs, decode_reply, encode, pack, unpack
 
 ANSWER_MS_MAX = 10_000
 NONSENSE = [
@@ -56,9 +56,15 @@ def assert_serves(supervisor, connect):
     assert conveyor.info().pid == supervisor.pid
 
 
+def said(no, low, body):
+    """A message with one request, as a client sends it."""
+    (message,) = pack([encode(Request(no, low, body))])
+    return message
+
+
 def answer(dealer):
     assert dealer.poll(ANSWER_MS_MAX), "no answer came"
-    return decode_reply(dealer.recv_multipart()[-1])
+    return decode_reply(unpack(dealer.recv())[-1])
 
 
 def test_random_bytes(supervisor, connect, raw):
@@ -71,7 +77,7 @@ def test_random_bytes(supervisor, connect, raw):
 def test_empty_frames_and_far_too_many_of_them(supervisor, connect, raw):
     raw.send_multipart([b""])
     raw.send_multipart([b"", b""])
-    raw.send_multipart([b"", encode(Request(1, 1, Hello(1, 5)))])
+    raw.send_multipart([b"", said(1, 1, Hello(1, 5))])
     raw.send_multipart([b"x"] * 1_000)
     raw.send_multipart([b""] * 1_000)
     assert_serves(supervisor, connect)
@@ -79,8 +85,8 @@ def test_empty_frames_and_far_too_many_of_them(supervisor, connect, raw):
 
 def test_messages_cut_off_anywhere(supervisor, connect, raw):
     job = NewJob("echo", b"\xc0", id="cut")
-    whole = encode(Request(1, 1, AddJobs("q", [job])))
-    raw.send(encode(Request(0, 0, Hello(1, 77))))
+    whole = said(1, 1, AddJobs("q", [job]))
+    raw.send(said(0, 0, Hello(1, 77)))
     for size in range(len(whole)):
         raw.send(whole[:size])
     assert_serves(supervisor, connect)
@@ -88,9 +94,9 @@ def test_messages_cut_off_anywhere(supervisor, connect, raw):
 
 
 def test_text_that_is_not_utf8(supervisor, connect, raw):
-    raw.send(encode(Request(1, 1, Hello(1, 76))))
+    raw.send(said(1, 1, Hello(1, 76)))
     answer(raw)
-    whole = encode(Request(2, 1, AddJobs("q", [NewJob("echo", b"\xc0")])))
+    whole = said(2, 1, AddJobs("q", [NewJob("echo", b"\xc0")]))
     raw.send(whole.replace(b"echo", b"\xff\xfe\xfd\xfc"))
     raw.send(whole.replace(b"AddJobs", b"\xff" * 7))
     assert_serves(supervisor, connect)
@@ -99,10 +105,10 @@ def test_text_that_is_not_utf8(supervisor, connect, raw):
 def test_messages_with_bits_turned_over(supervisor, connect, raw):
     draw = random.Random(2)
     messages = [
-        encode(Request(1, 1, Hello(1, 78))),
-        encode(Request(2, 1, GetInfo())),
-        encode(Request(3, 1, AddJobs("q", [NewJob("echo", b"\xc0")]))),
-        encode(Request(4, 1, WaitJobs([("q", "1")]))),
+        said(1, 1, Hello(1, 78)),
+        said(2, 1, GetInfo()),
+        said(3, 1, AddJobs("q", [NewJob("echo", b"\xc0")])),
+        said(4, 1, WaitJobs([("q", "1")])),
     ]
     for _ in range(500):
         damaged = bytearray(draw.choice(messages))
@@ -115,8 +121,9 @@ def test_messages_with_bits_turned_over(supervisor, connect, raw):
 def test_well_formed_nonsense(supervisor, connect, raw):
     conveyor = connect(supervisor)
     for number, value in enumerate(NONSENSE):
-        raw.send(encode(Request(1, 1, Hello(1, 1_000 + number))))
-        raw.send(msgspec.msgpack.encode(value))
+        for message in (value, [value]):
+            raw.send(said(1, 1, Hello(1, 1_000 + number)))
+            raw.send(msgspec.msgpack.encode(message))
         assert conveyor.queue("q").add("echo", number).result("20s") == number, f"after {value}"
     assert conveyor.info().pid == supervisor.pid
     assert conveyor.info().totals["added"] <= 2 * len(NONSENSE)
@@ -129,7 +136,7 @@ def test_deep_nesting(supervisor, connect, raw):
 
 
 def test_another_version_of_the_protocol_is_told_so(supervisor, connect, raw):
-    raw.send(encode(Request(1, 1, Hello(999, 80))))
+    raw.send(said(1, 1, Hello(999, 80)))
     refused = answer(raw).body
     assert refused.error == "ProtocolError"
     assert "999" in refused.message
@@ -137,7 +144,7 @@ def test_another_version_of_the_protocol_is_told_so(supervisor, connect, raw):
 
 
 def test_requests_without_a_greeting_change_nothing(supervisor, connect, raw):
-    raw.send(encode(Request(1, 1, AddJobs("q", [NewJob("echo", b"\xc0", id="rude")]))))
+    raw.send(said(1, 1, AddJobs("q", [NewJob("echo", b"\xc0", id="rude")])))
     assert answer(raw)
     assert connect(supervisor).queue("q").get("rude") is None
 
@@ -194,17 +201,17 @@ def test_data_larger_than_allowed_is_refused_at_the_client(supervisor, connect):
 
 
 def test_a_client_that_lies_about_the_size_is_refused_by_the_supervisor(supervisor, connect, raw):
-    raw.send(encode(Request(1, 1, Hello(1, 81))))
+    raw.send(said(1, 1, Hello(1, 81)))
     answer(raw)
-    raw.send(encode(Request(2, 1, AddJobs("q", [NewJob("echo", b"x" * (2 * 1024 * 1024), id="huge")]))))
+    raw.send(said(2, 1, AddJobs("q", [NewJob("echo", b"x" * (2 * 1024 * 1024), id="huge")])))
     assert_serves(supervisor, connect)
     assert connect(supervisor).queue("q").get("huge") is None
 
 
 def test_data_that_cannot_be_read_fails_its_job_and_is_told_as_such(raw, supervisor, connect):
-    raw.send(encode(Request(1, 1, Hello(1, 5))))
+    raw.send(said(1, 1, Hello(1, 5)))
     answer(raw)
-    raw.send(encode(Request(2, 1, AddJobs("q", [NewJob("echo", b"\xc1")]))))
+    raw.send(said(2, 1, AddJobs("q", [NewJob("echo", b"\xc1")])))
     answer(raw)
     queue = connect(supervisor).queue("q")
     (job,) = queue.jobs()

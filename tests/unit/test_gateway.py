@@ -12,7 +12,7 @@ import zmq
 from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.engine.inputs import ClientSays, Input
 from conveyor_actors.supervisor.gateway import Gateway, Question
-from conveyor_actors.wire import PROTOCOL_VERSION, GetQueues, Hello, Request, encode
+from conveyor_actors.wire import PROTOCOL_VERSION, GetQueues, Hello, Request, encode, pack
 
 DEADLINE_S = 10.0
 
@@ -28,15 +28,15 @@ class Meeting:
         self.client.connect(address)
         self.inputs: list[Input] = []
         self.questions: list[Question] = []
-        self.say(encode(Request(1, 1, Hello(PROTOCOL_VERSION, 7))))
+        self.say(*pack([encode(Request(1, 1, Hello(PROTOCOL_VERSION, 7)))]))
         assert self.client.poll(DEADLINE_S * 1000)
-        self.say(encode(Request(2, 1, GetQueues())))
+        self.say(*pack([encode(Request(2, 1, GetQueues()))]))
         (said,) = self.inputs
         assert isinstance(said, ClientSays)
         self.route = said.route
 
-    def say(self, frame: bytes) -> None:
-        self.client.send(frame)
+    def say(self, *frames: bytes) -> None:
+        self.client.send_multipart(frames)
         assert self.gateway.socket.poll(DEADLINE_S * 1000)
         self.gateway.receive(self.inputs, self.questions)
 

@@ -172,8 +172,8 @@ class FakeSupervisor:
         while not self._stopping:
             for each, _ in poller.poll(1000):
                 if each is self._router:
-                    route, *frames = self._router.recv_multipart()
-                    for frame in frames:
+                    route, message = self._router.recv_multipart()
+                    for frame in wire.unpack(message):
                         self._take(route, frame)
                 elif each is self._events:
                     self._subscribed(self._events.recv())
@@ -182,7 +182,7 @@ class FakeSupervisor:
                     while self._tasks:
                         self._tasks.pop(0)()
 
-    def _take(self, route: bytes, frame: bytes) -> None:
+    def _take(self, route: bytes, frame: msgspec.Raw) -> None:
         try:
             request = wire.decode_request(frame)
         except msgspec.ValidationError as error:
@@ -323,7 +323,8 @@ class FakeSupervisor:
             self._events.send_multipart((message[1:], b""))
 
     def _send(self, route: bytes, no: int, body: wire.ReplyBody) -> None:
-        self._router.send_multipart((route, wire.encode(wire.Reply(no, body))))
+        for message in wire.pack([wire.encode(wire.Reply(no, body))]):
+            self._router.send_multipart((route, message))
 
 
 def row(type: str, queue: str | None = "images", id: int | str | None = 1, data: Any = None) -> wire.EventRow:
