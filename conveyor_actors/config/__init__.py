@@ -48,7 +48,8 @@ __all__ = [
 ]
 
 CONFIG_NAME: Final = "conveyor.toml"
-LOCK_DURATION_MIN_MS: Final = 100
+#: Workers beat eight times in a lock_duration and twice in a stalled_interval; much more often is a busy loop.
+LIVENESS_MIN_MS: Final = 100
 PAYLOAD_BYTES_MAX: Final = 1024**3
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -157,8 +158,8 @@ def _layout(root: Path) -> dict[str, dict[str, Reader]]:
         "queues": {
             "max_global_concurrency": values.whole(1),
             "rate": values.rate,
-            "lock_duration": values.duration(LOCK_DURATION_MIN_MS),
-            "stalled_interval": values.duration(1),
+            "lock_duration": values.duration(LIVENESS_MIN_MS),
+            "stalled_interval": values.duration(LIVENESS_MIN_MS),
             "max_stalled_count": values.whole(0),
             "remove_on_complete": values.keep,
             "remove_on_fail": values.keep,

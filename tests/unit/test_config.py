@@ -180,7 +180,7 @@ def test_every_key_is_read_into_its_unit() -> None:
         max_global_concurrency = 8
         rate = { max = 100, duration = "1s" }
         lock_duration = "100ms"
-        stalled_interval = "5s"
+        stalled_interval = "100ms"
         max_stalled_count = 0
         remove_on_complete = { count = 10000, age = "24h" }
         remove_on_fail = false
@@ -253,7 +253,7 @@ def test_every_key_is_read_into_its_unit() -> None:
                 max_global_concurrency=8,
                 rate=RateConfig(max=100, duration_ms=1_000),
                 lock_duration_ms=100,
-                stalled_interval_ms=5_000,
+                stalled_interval_ms=100,
                 max_stalled_count=0,
                 remove_on_complete=Keep(count=10_000, age_ms=86_400_000),
                 remove_on_fail=Keep(),
@@ -573,6 +573,7 @@ def test_what_nobody_knows_is_refused_with_source_key_and_the_nearest(toml: str,
         ("queues.a", "rate", "{ max = 1 }"),
         ("queues.a", "rate", "{ max = 1, duration = 1, per = 1 }"),
         ("queues.a", "lock_duration", "'99ms'"),
+        ("queues.a", "stalled_interval", "'99ms'"),
         ("queues.a", "max_stalled_count", "-1"),
         ("queues.a", "remove_on_complete", "-1"),
         ("queues.a", "remove_on_complete", "'all'"),
