@@ -100,7 +100,10 @@ def from_environment(environ: Mapping[str, str], known: KnownKeys, base: Setting
 
 
 def from_overrides(overrides: Mapping[str, object], known: KnownKeys) -> Settings:
-    """The settings of dotted keys, such as `pools.default.workers`. None stands for an option not given."""
+    """The settings of dotted keys, such as `pools.default.workers`; text is read as that of a variable.
+
+    None stands for an option not given.
+    """
     settings: Settings = {}
     for dotted_key, value in overrides.items():
         section, _, rest = dotted_key.partition(".")
@@ -114,7 +117,8 @@ def from_overrides(overrides: Mapping[str, object], known: KnownKeys) -> Setting
         table = (section, name) if name else (section,)
         _check_keys(table, [key], known[section], OVERRIDES_SOURCE)
         if value is not None:
-            settings.setdefault(table, {})[key] = Setting(OVERRIDES_SOURCE, (value,))
+            readings = _readings(value) if isinstance(value, str) else (value,)
+            settings.setdefault(table, {})[key] = Setting(OVERRIDES_SOURCE, readings)
     return settings
 
 

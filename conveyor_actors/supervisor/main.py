@@ -11,7 +11,7 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from conveyor_actors import __version__
 from conveyor_actors.config import CONFIG_NAME, Config, load_config, not_effective, refuse_unsupported
@@ -106,24 +106,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(options: argparse.Namespace) -> Config:
-    overrides: dict[str, Any] = {"supervisor.data_dir": options.data_dir}
+    overrides: dict[str, str | None] = {"supervisor.data_dir": options.data_dir}
     for text in options.set:
         key, separator, value = text.partition("=")
         if not separator:
             raise InvalidConfig(f"--set {text}: use --set KEY=VALUE, for example --set pools.default.workers=2")
-        overrides[key] = _value(value)
+        overrides[key] = value
     root = None if options.root is None else Path(options.root).resolve()
     return load_config(options.config, root=root, overrides=overrides)
-
-
-def _value(text: str) -> Any:
-    """A value of a flag as it would be read from the file; what is no TOML is text."""
-    import tomllib
-
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _raise_file_limit() -> None:

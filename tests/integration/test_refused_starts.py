@@ -129,6 +129,12 @@ def test_check_reads_the_environment_too(write):
     assert "CONVEYOR_POOLS_DEFAULT_WORKERS" in refused.stderr
 
 
+@pytest.mark.parametrize("setting", ["supervisor.socket_mode=660", "http.token=12345", "pools.default.workers=3"])
+def test_a_flag_is_read_like_a_variable(write, setting):
+    checked = run("--config", write(""), "--check", "--set", setting)
+    assert (checked.returncode, "is valid" in checked.stdout) == (0, True), checked.stderr
+
+
 def test_an_unknown_flag_is_a_usage_error():
     assert run("--no-such-flag").returncode == EXIT_CONFIG
 

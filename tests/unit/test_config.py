@@ -401,11 +401,15 @@ def test_the_environment_wins_over_the_file_and_options_over_both() -> None:
         ("RETENTION_STALE_AFTER", "1d", "retention.stale_after_ms", 86_400_000),
     ],
 )
-def test_a_variable_is_read_as_toml_or_as_plain_text(variable: str, content: str, path: str, expected: object) -> None:
-    value: Any = config(environ={f"CONVEYOR_{variable}": content})
-    for part in path.split("."):
-        value = getattr(value, part)
-    assert value == expected
+def test_a_variable_and_an_option_are_read_as_toml_or_as_plain_text(
+    variable: str, content: str, path: str, expected: object
+) -> None:
+    key = variable.lower().replace("_", ".", 1)
+    for value in (config(environ={f"CONVEYOR_{variable}": content}), config(overrides={key: content})):
+        read: Any = value
+        for part in path.split("."):
+            read = getattr(read, part)
+        assert read == expected
 
 
 def test_a_variable_reaches_the_table_that_is_in_the_file_whatever_its_spelling() -> None:
