@@ -48,6 +48,8 @@ __all__ = [
 ]
 
 CONFIG_NAME: Final = "conveyor.toml"
+#: Where in the data directory the supervisor listens to its workers.
+WORKERS_SOCKET: Final = "run/workers.sock"
 #: Workers beat eight times in a lock_duration and twice in a stalled_interval; much more often is a busy loop.
 LIVENESS_MIN_MS: Final = 100
 PAYLOAD_BYTES_MAX: Final = 1024**3
@@ -232,12 +234,13 @@ def _struct(kind: type[T], keys: Mapping[str, Any]) -> T:
 
 def _supervisor(root: Path, keys: dict[str, Any], data_dir_source: str) -> SupervisorConfig:
     data_dir = keys.get("data_dir", root / "data")
-    if "listen" not in keys:
-        try:
+    try:
+        if "listen" not in keys:
             address = values.ipc_address(data_dir / "conveyor.sock", "supervisor.data_dir", str(data_dir))
-        except InvalidOption as refusal:
-            raise InvalidConfig(f"{data_dir_source}: {refusal}") from None
-        keys = {**keys, "listen": (address,)}
+            keys = {**keys, "listen": (address,)}
+        values.check_socket(data_dir / WORKERS_SOCKET, "supervisor.data_dir", str(data_dir))
+    except InvalidOption as refusal:
+        raise InvalidConfig(f"{data_dir_source}: {refusal}") from None
     return _struct(SupervisorConfig, {**keys, "data_dir": data_dir})
 
 

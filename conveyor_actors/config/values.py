@@ -17,6 +17,7 @@ from conveyor_actors.config.model import RateConfig
 from conveyor_actors.errors import InvalidOption
 from conveyor_actors.model import NAME_BYTES_MAX, Keep
 from conveyor_actors.units import SIZE_MAX_BYTES, duration_ms, format_duration, format_size, size_bytes
+from conveyor_actors.wire import EVENTS_SUFFIX
 
 Reader = Callable[[object, str], Any]
 
@@ -192,7 +193,13 @@ def listen_under(root: Path) -> Reader:
 
 
 def ipc_address(path: Path, field: str, value: object) -> str:
-    """The address of a socket at `path`, which has to fit into the kernel's socket address."""
+    """The address of a socket at `path`, beside which there will be one for events."""
+    check_socket(Path(f"{path}{EVENTS_SUFFIX}"), field, value)
+    return f"ipc://{path}"
+
+
+def check_socket(path: Path, field: str, value: object) -> None:
+    """Refuses the path of a socket that does not fit into the kernel's socket address."""
     length = len(os.fsencode(path))
     if length > IPC_PATH_BYTES_MAX:
         raise InvalidOption(
@@ -201,7 +208,6 @@ def ipc_address(path: Path, field: str, value: object) -> str:
             f"a shorter data_dir or listen: the path of a socket has at most {IPC_PATH_BYTES_MAX} bytes, "
             f"and {path} has {length}",
         )
-    return f"ipc://{path}"
 
 
 def host_port(value: object, field: str, allowed: str = "host:port, such as '127.0.0.1:7601'") -> HostPort:

@@ -80,11 +80,23 @@ def test_a_data_dir_that_is_not_writable_is_named(home, write):
     assert "Traceback" not in refused.stderr
 
 
-def test_a_socket_path_that_is_too_long_is_refused_with_its_bound(write):
-    refused = run("--config", write(f'[supervisor]\ndata_dir = "{"d" * 120}"\n'))
+@pytest.mark.parametrize("arguments", [(), ("--check",)])
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (f'data_dir = "{"d" * 120}"', "conveyor.sock.events"),
+        ('listen = ["ipc://{}"]', ".events"),
+        (f'data_dir = "{"d" * 120}"\nlisten = ["ipc://c.sock"]', "run/workers.sock"),
+    ],
+)
+def test_a_socket_path_that_is_too_long_is_refused_with_its_bound(home, write, text, path, arguments):
+    text = text.replace("{}", "s" * (105 - len(f"{home}/")))  # fits by itself
+    refused = run("--config", write(f"[supervisor]\n{text}\n"), *arguments)
     assert refused.returncode == EXIT_CONFIG
-    assert "107" in refused.stderr
+    assert f"{path} has " in refused.stderr
+    assert "at most 107 bytes" in refused.stderr
     assert "Traceback" not in refused.stderr
+    assert os.listdir(home) == ["conveyor.toml"]
 
 
 @pytest.mark.parametrize(

@@ -652,14 +652,30 @@ def test_an_address_that_cannot_be_listened_on_is_refused(address: str) -> None:
 
 
 def test_a_socket_path_that_is_too_long_is_refused_with_its_length_and_a_way_out() -> None:
-    longest = "/" + "x" * (107 - len("//conveyor.sock"))
+    longest = "/" + "x" * (107 - len("//conveyor.sock.events"))
     assert config(f"[supervisor]\ndata_dir = '{longest}'").supervisor.listen[0].endswith("conveyor.sock")
     message = refusal(f"[supervisor]\ndata_dir = '{longest}y'")
-    assert f"{longest}y/conveyor.sock has 108" in message
+    assert f"{longest}y/conveyor.sock.events has 108" in message
     assert "use a shorter data_dir or listen" in message
-    assert "has 111" in refusal(f"[supervisor]\nlisten = ['ipc://{'ä' * 51}']")
     given = refusal(environ={"CONVEYOR_SUPERVISOR_DATA_DIR": f"{longest}y"})
     assert given.startswith("$CONVEYOR_SUPERVISOR_DATA_DIR: supervisor.data_dir = ")
+
+
+def test_the_socket_for_events_beside_each_address_has_to_fit_too() -> None:
+    longest = f"/{'ä' * 49}x"
+    assert config(f"[supervisor]\nlisten = ['ipc://{longest}']").supervisor.listen == (f"ipc://{longest}",)
+    message = refusal(f"[supervisor]\nlisten = ['ipc://c', 'ipc://{longest}y']")
+    assert message.startswith("conveyor.toml: supervisor.listen[1] = ")
+    assert f"{longest}y.events has 108" in message
+
+
+def test_the_socket_for_the_workers_has_to_fit_wherever_clients_connect() -> None:
+    longest = "/" + "x" * (107 - len("//run/workers.sock"))
+    listen = "listen = ['ipc://c', 'tcp://127.0.0.1:7600']"
+    assert config(f"[supervisor]\ndata_dir = '{longest}'\n{listen}").supervisor.data_dir == Path(longest)
+    message = refusal(f"[supervisor]\ndata_dir = '{longest}y'\n{listen}")
+    assert message.startswith("conveyor.toml: supervisor.data_dir = ")
+    assert f"{longest}y/run/workers.sock has 108" in message
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "10.0.0.1", "[::]", "example.org", "eth0"])
