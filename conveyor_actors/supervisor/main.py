@@ -63,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         starter.tell(str(error))
         logs.event(log, "critical", str(error))
         sys.exit(EXIT_FAILED)
+    except Exception as error:
+        told = f"the supervisor ended by an error that nobody expected: {type(error).__name__}: {error}"
+        starter.tell(told)
+        logs.event(log, "critical", f"{told}; what is acknowledged is stored: start it again", exc_info=error)
+        sys.exit(EXIT_FAILED)
     sys.exit(status)
 
 

@@ -151,6 +151,30 @@ def test_an_unknown_flag_is_a_usage_error():
     assert run("--no-such-flag").returncode == EXIT_CONFIG
 
 
+@pytest.mark.parametrize("moment", ["__init__", "run", "_turn"])
+def test_an_error_that_nobody_expected_is_logged_in_one_line_and_told_to_the_starter(home, write, moment):
+    reading, writing = os.pipe()
+    code = (
+        "import sys\n"
+        "from conveyor_actors.supervisor import main\n"
+        "def broken(*arguments): raise AssertionError('a defect\\nof two lines')\n"
+        f"main.Loop.{moment} = broken\n"
+        "main.main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", code, "--config", write("[pools.default]\nworkers = 1\n")]
+    with open(reading) as told:
+        ended = subprocess.run(
+            [*command, "--ready-fd", str(writing)], capture_output=True, text=True, timeout=30, pass_fds=(writing,)
+        )
+        os.close(writing)
+        assert told.readline().endswith("AssertionError: a defect\n")
+    assert ended.returncode == EXIT_CANNOT
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    (last,) = [line for line in lines if line["level"] == "critical"]
+    assert "AssertionError: a defect" in last["message"]
+    assert "Traceback" in last["traceback"] and "broken" in last["traceback"]
+
+
 def test_a_start_from_python_says_why_it_failed(start):
     first = start()
     with pytest.raises(SupervisorFailed, match=rf"in use by another supervisor \(pid {first.pid}\)"):
