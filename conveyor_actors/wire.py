@@ -432,7 +432,14 @@ class Exited(Message, frozen=True):
     peak_memory: int
 
 
-Report = Catalogue | ImportFailed | Forked | Exited
+class NotForked(Message, frozen=True):
+    """An order that could not be carried out."""
+
+    worker: str
+    reason: str
+
+
+Report = Catalogue | ImportFailed | Forked | Exited | NotForked
 
 _encoder: Final = msgspec.msgpack.Encoder()
 encode: Final = _encoder.encode

@@ -13,7 +13,8 @@ from conveyor_actors.engine.memory import Memory
 from conveyor_actors.engine.reading import queue_infos
 from conveyor_actors.model import WAITING, Info, StoreInfo, Worker, utc
 from conveyor_actors.store.lmdb_store import LmdbStore
-from conveyor_actors.supervisor.pools import Pool, WorkerProcess
+from conveyor_actors.supervisor.pools import Pool
+from conveyor_actors.supervisor.workers import WorkerProcess
 from conveyor_actors.units import format_size
 
 _NOT_TOTALS = ("next_number", "next_event")

@@ -35,11 +35,12 @@ from conveyor_actors.supervisor import health, liveness
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.supervisor.logs import event
-from conveyor_actors.supervisor.pools import Host, Pool, WorkerProcess, read_outcomes
+from conveyor_actors.supervisor.pools import Host, Pool
 from conveyor_actors.supervisor.reactor import Reactor
 from conveyor_actors.supervisor.shutdown import Phase, Shutdown
 from conveyor_actors.supervisor.switchboard import Switchboard
 from conveyor_actors.supervisor.takeover import store_id, sweep_run, take_over
+from conveyor_actors.supervisor.workers import WorkerProcess, read_outcomes
 from conveyor_actors.units import format_duration
 from conveyor_actors.wire import Done, GetInfo, GetWorkers, InfoReply, Stop, Workers
 
@@ -118,6 +119,7 @@ class Loop:
             self._reactor.watch,
             self._reactor.unwatch,
             self._reactor.later,
+            self._job_of,
             self._after_commit.append,
         )
         self._pools = {name: Pool(pool, host) for name, pool in config.pools.items()}
@@ -264,6 +266,8 @@ class Loop:
 
     def _release(self, effects: Effects) -> None:
         gateway = self._gateway
+        for id in effects.recalls:  # before it is said that a queue is paused
+            self._recall(id)
         gateway.send_all(effects.replies)
         for id, tasks in effects.dispatches:
             worker = self._worker(id)
@@ -273,8 +277,6 @@ class Loop:
             gateway.push_ended(effects.ended)
         if effects.events is not None:
             gateway.publish(effects.events)
-        for id in effects.recalls:
-            self._recall(id)
         after, self._after_commit[:] = list(self._after_commit), []
         for call in after:
             call()
@@ -282,6 +284,10 @@ class Loop:
     def _worker(self, id: str) -> WorkerProcess | None:
         pool = self._pools.get(id.rpartition("-")[0])
         return None if pool is None else pool.workers.get(id)
+
+    def _job_of(self, token: int) -> str | None:
+        lease = self._engine.memory.leases.get(token)
+        return None if lease is None else f"{lease.queue.name}/{lease.record.id or lease.number}"
 
     def _recall(self, id: str) -> None:
         """Takes back what the worker has not claimed, whether or not it can listen."""
@@ -333,8 +339,10 @@ class Loop:
         self._reactor.later(self._look_ms() / 1000, self._look_again)
 
     def _look_at(self, worker: WorkerProcess, now_ns: int) -> None:
-        slots = worker.box.slots
-        lease = self._engine.memory.leases.get(slots[TOKEN])
+        slots, memory = worker.box.slots, self._engine.memory
+        lease = memory.leases.get(slots[TOKEN])
+        if lease is None and worker.id in memory.workers:  # it has work, and ought to begin
+            lease = next(iter(memory.workers[worker.id].leases.values()), None)
         if lease is None or not worker.ready or worker.cause is not None:
             worker.watch = None
             return
@@ -387,6 +395,8 @@ class Loop:
             self._schedule_step()
         elif phase is not before:
             self._step_down(phase)
+        else:
+            self._schedule_step()
 
     def _schedule_step(self) -> None:
         wakes_in = self._shutdown.wakes_in(time.monotonic())

@@ -18,20 +18,19 @@ import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from conveyor_actors.box import BOOT, PID, START_TICKS, Box
 from conveyor_actors.config import PoolConfig
-from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import Input, PoolDown, PoolReady, WorkerDied, WorkerReady
 from conveyor_actors.engine.supervision import over_intensity, restart_delay_ms
 from conveyor_actors.model import PoolInfo
 from conveyor_actors.supervisor import processes
-from conveyor_actors.supervisor.liveness import Watch
 from conveyor_actors.supervisor.logs import event
 from conveyor_actors.supervisor.spawner import MESSAGE_BYTES_MAX
+from conveyor_actors.supervisor.workers import Cause, WorkerProcess, read_outcomes
 from conveyor_actors.units import format_size
 from conveyor_actors.wire import (
     Catalogue,
@@ -39,10 +38,9 @@ from conveyor_actors.wire import (
     Fork,
     Forked,
     ImportFailed,
-    Outcome,
+    NotForked,
     Ready,
     Setup,
-    decode_outcomes,
     decode_report,
     encode,
 )
@@ -50,11 +48,14 @@ from conveyor_actors.wire import (
 log: Final = logging.getLogger("conveyor.pools")
 
 _READY_SECONDS_MAX: Final = 60.0
+#: A worker is dead for so long at most before its spawner has swept what it left, and told.
+_REPORT_SECONDS_MAX: Final = 10.0
 _STRAYS_SECONDS_MAX: Final = 0.5
-_BOX_AGAIN_SECONDS: Final = 1.0
+#: How long the loop may stand still for the dying, and when it looks again.
+_DYING_SECONDS_MAX: Final = 0.02
+_DYING_AGAIN_SECONDS: Final = 0.02
+_AGAIN_SECONDS: Final = 1.0
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-Cause = Literal["crashed", "stalled", "orphaned", "stopped"]
 
 
 class Host(msgspec.Struct):
@@ -74,36 +75,9 @@ class Host(msgspec.Struct):
     unwatch: Callable[[int], None]
     #: (seconds from now, what to do then)
     later: Callable[[float, Callable[[], None]], None]
+    #: The ref of the job that runs with this token.
+    job_of: Callable[[int], str | None]
     after_commit: Callable[[Callable[[], None]], None]
-
-
-class WorkerProcess:
-    """A forked worker, from the order to its end."""
-
-    __slots__ = ("box", "cause", "dead", "id", "identity", "pid", "pidfd", "pool", "ready", "stall", "threads", "watch")
-
-    def __init__(self, id: str, pool: Pool, box: Box) -> None:
-        self.id = id
-        self.pool = pool
-        self.box = box
-        self.identity = f"{id}:{secrets.token_hex(8)}".encode()
-        self.pid = 0
-        self.pidfd = -1
-        self.ready = False
-        self.dead = False
-        self.threads: list[int] = []
-        #: Why it was killed, if it was us.
-        self.cause: Cause | None = None
-        self.stall = ""
-        self.watch: Watch | None = None
-
-    def kill(self, cause: Cause, why: str = "") -> None:
-        """From outside; its pidfd makes sure that nobody else is hit."""
-        if self.cause is None:
-            self.cause, self.stall = cause, why
-        if self.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
 
 class Pool:
@@ -120,6 +94,7 @@ class Pool:
         self._process: subprocess.Popen[bytes] | None = None
         self._process_fd = -1
         self._spawner_id = ""
+        self._has_served = False
         self._numbers = 0
         self._early_deaths_ms: list[int] = []
         self._early_deaths_in_a_row = 0
@@ -146,9 +121,8 @@ class Pool:
     def start(self) -> None:
         """Starts the spawner by exec: it shares no memory, no store and no sockets with us."""
         config, host = self.config, self.host
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
         self._spawner_id = secrets.token_hex(8)
+        self._has_served = False
         environment = {
             **os.environ,
             **{name: str(config.threads_per_worker) for name in _THREAD_VARIABLES},
@@ -156,23 +130,49 @@ class Pool:
             processes.STORE_VARIABLE: host.store_id,
             processes.SPAWNER_VARIABLE: self._spawner_id,
         }
-        command = [sys.executable, "-P", "-m", "conveyor_actors.supervisor.spawner", str(theirs.fileno())]
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,  # what a terminal sends reaches the supervisor alone
-            )
-        self._process_fd = os.pidfd_open(self._process.pid)
-        self._control = ours
+        try:
+            self._start_process(environment)
+        except OSError as error:
+            told = f"pool {config.name}: its spawner cannot be started: {error}"
+            event(log, "error", told, trying_again_in_s=_AGAIN_SECONDS)
+            self._count_early_death(told)
+            host.later(_AGAIN_SECONDS, self._restart)
+            return
         paths = [str(path) for path in config.pythonpath]
-        ours.send(encode(Setup(os.getpid(), str(host.root), paths, list(config.imports), host.max_payload)))
-        host.watch(ours.fileno(), self._read_reports)
-        host.watch(self._process_fd, self._spawner_died)
+        self._send(Setup(os.getpid(), str(host.root), paths, list(config.imports), host.max_payload))
         spawner_id = self._spawner_id
         host.later(_READY_SECONDS_MAX, lambda: self._check_import_time(spawner_id))
+
+    def _start_process(self, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-P", "-m", "conveyor_actors.supervisor.spawner"]
+        with contextlib.ExitStack() as unless_started:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            unless_started.callback(ours.close)
+            with theirs:
+                process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=environment,
+                    start_new_session=True,  # what a terminal sends reaches the supervisor alone
+                )
+            unless_started.callback(process.wait)
+            unless_started.callback(process.kill)
+            self._process_fd = os.pidfd_open(process.pid)
+            unless_started.pop_all()
+        ours.setblocking(False)
+        self._process, self._control = process, ours
+        self.host.watch(ours.fileno(), self._read_reports)
+        self.host.watch(self._process_fd, self._spawner_died)
+
+    def _send(self, order: Setup | Fork) -> bool:
+        """False if the spawner takes nothing: it is gone, which its pidfd tells, or has too much to do."""
+        assert self._control is not None
+        try:
+            self._control.send(encode(order))
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False
+        return True
 
     def _check_import_time(self, spawner_id: str) -> None:
         if self._spawner_id == spawner_id and self.state == "starting":
@@ -186,8 +186,8 @@ class Pool:
                 message, rights, _, _ = control.recvmsg(MESSAGE_BYTES_MAX, socket.CMSG_SPACE(4))
             except BlockingIOError:
                 return
-            except ConnectionResetError:
-                message, rights = b"", []
+            except ConnectionResetError:  # it died with an order unread; its own reports come after this
+                continue
             if not message:
                 self._close_control()  # the pidfd of the spawner tells the rest
                 return
@@ -211,7 +211,9 @@ class Pool:
                     traceback=report.traceback,
                 )
             case Forked():
-                self._forked(report, fds[0])
+                self._forked(report, fds[0] if fds else -1)
+            case NotForked():
+                self._not_forked(report)
             case Exited():
                 self._exited(report)
 
@@ -229,7 +231,7 @@ class Pool:
         self._fill()
 
     def _spawner_died(self) -> None:
-        """Its workers die with it; it comes back."""
+        """Its workers die with it; it comes back, at once if it had been of use."""
         process = self._process
         if process is None:
             return
@@ -239,19 +241,33 @@ class Pool:
         self._process, self._process_fd = None, -1
         self._read_reports()  # what it said before it died
         self._close_control()
-        if self.state in ("suspended", "stopped"):
-            return
+        if self.state == "suspended" and not self.workers:
+            return  # it had nothing more to do
         told = f"pool {self.config.name}: its spawner ended with {_describe_returncode(status)}"
         event(log, "error", told, workers=len(self.workers))
-        self.state = "starting"
         self.host.inputs.append(PoolDown(self.config.name))
-        for worker in list(self.workers.values()):
+        for worker in self.workers.values():
             worker.kill("orphaned", "its spawner died")
-            if worker.pidfd < 0:
-                self._finish(worker, "its spawner died before it was forked")
-        self._count_early_death(told)
+        self._bury_orphans()
+        if self.state == "suspended":
+            return
+        self.state = "starting"
+        if not self._has_served:
+            self._count_early_death(told)
         if self.state == "starting":
             self.host.later(self._delay(), self._restart)
+
+    def _bury_orphans(self) -> None:
+        """Without a spawner nobody sweeps what a dead worker has left, and nobody reports: we do."""
+        if self._process is not None or not self.workers:
+            return
+        deadline = time.monotonic() + _DYING_SECONDS_MAX
+        if processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline):
+            self.host.later(_DYING_AGAIN_SECONDS, self._bury_orphans)
+            return
+        for worker in list(self.workers.values()):
+            if worker.dead or worker.pidfd < 0:
+                self._finish(worker, f"worker {worker.id} (pid {worker.pid}) died with its spawner")
 
     def _restart(self) -> None:
         if self.state != "starting" or self._process is not None:
@@ -279,41 +295,60 @@ class Pool:
                 worker = WorkerProcess(id, self, Box.create(path))
             except OSError as error:
                 told = f"pool {self.config.name}: no worker can be started: {error}"
-                event(log, "error", told, trying_again_in_s=_BOX_AGAIN_SECONDS)
-                self.host.later(_BOX_AGAIN_SECONDS, self._fill)
+                event(log, "error", told, trying_again_in_s=_AGAIN_SECONDS)
+                self.host.later(_AGAIN_SECONDS, self._fill)
                 return
-            order = Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)
-            try:
-                self._control.send(encode(order))
-            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            if not self._send(Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)):
                 worker.box.remove()
                 if self._process is not None:
                     self.host.later(0.05, self._fill)
                 return
             self.workers[id] = worker
+            self._expect(worker, _READY_SECONDS_MAX, lambda worker: worker.ready, "is not ready")
+
+    def _expect(
+        self, worker: WorkerProcess, seconds: float, done: Callable[[WorkerProcess], bool], otherwise: str
+    ) -> None:
+        """What does not come in time will not come: a worker that hangs is killed, or the spawner that does."""
+
+        def check() -> None:
+            if self.workers.get(worker.id) is not worker or done(worker):
+                return
+            told = f"worker {worker.id} (pid {worker.pid}) {otherwise} after {seconds:.0f} s"
+            if worker.pidfd >= 0 and not worker.dead:
+                worker.kill("crashed", told)
+            elif self._process is not None:
+                event(log, "error", f"pool {self.config.name}: {told}: its spawner hangs and is killed")
+                self._process.kill()
+
+        self.host.later(seconds, check)
 
     def _forked(self, report: Forked, pidfd: int) -> None:
         worker = self.workers[report.worker]
         worker.pid, worker.pidfd = report.pid, pidfd
         slots = worker.box.slots
         slots[START_TICKS], slots[BOOT], slots[PID] = report.start_ticks, processes.boot_number(), report.pid
-        self.host.watch(pidfd, lambda: self._worker_gone(worker))
+        if pidfd >= 0:  # the kernel drops it where there is no room for one more descriptor
+            self.host.watch(pidfd, lambda: self._worker_gone(worker))
+
+    def _not_forked(self, report: NotForked) -> None:
+        worker = self.workers.get(report.worker)
+        if worker is not None:
+            self._finish(worker, f"worker {worker.id} could not be forked: {report.reason}")
 
     def worker_ready(self, worker: WorkerProcess, said: Ready) -> None:
-        worker.ready = True
+        worker.ready = self._has_served = True
         worker.threads = said.threads
         self._early_deaths_in_a_row = 0
         self.host.inputs.append(WorkerReady(worker.id, self.config.name, said.pid))
         event(log, "debug", f"pool {self.config.name}: worker {worker.id} is ready", pid=said.pid)
 
     def _worker_gone(self, worker: WorkerProcess) -> None:
-        """The kernel says that it is dead. The spawner sweeps what it left and reports; without a spawner we do."""
+        """The kernel says that it is dead. The spawner sweeps what it left and reports."""
         self.host.unwatch(worker.pidfd)
         worker.dead = True
-        if self._process is None:
-            deadline = time.monotonic() + _STRAYS_SECONDS_MAX
-            processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline)
-            self._finish(worker, "died with its spawner")
+        self._expect(worker, _REPORT_SECONDS_MAX, lambda worker: False, "is dead and not reported")
+        self._bury_orphans()
 
     def _exited(self, report: Exited) -> None:
         worker = self.workers.get(report.worker)
@@ -356,7 +391,8 @@ class Pool:
         )
         self.host.after_commit(worker.box.remove)
         if cause != "stopped":
-            event(log, "warning", f"pool {self.config.name}: {words}", cause=cause, running=bool(state.token))
+            job = self.host.job_of(state.token) or "none"
+            event(log, "warning", f"pool {self.config.name}: {words}", cause=cause, job=job)
         if not worker.ready and cause == "crashed":
             self._count_early_death(words)
             self.host.later(self._delay(), self._fill)
@@ -415,15 +451,6 @@ class Pool:
             else:
                 worker.box.remove()
         self.workers.clear()
-
-
-def read_outcomes(messages: list[bytes]) -> list[Outcome]:
-    """What a box holds. A part that cannot be read was being written when its worker died."""
-    found: list[Outcome] = []
-    for message in messages:
-        with contextlib.suppress(*UNREADABLE):
-            found += decode_outcomes(message)
-    return found
 
 
 def _describe_returncode(code: int) -> str:

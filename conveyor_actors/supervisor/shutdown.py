@@ -29,8 +29,11 @@ class Shutdown:
         return "running" if self.phase is Phase.RUNNING else "draining"
 
     def request(self, now: float, timeout_s: float | None = None) -> Phase:
-        """The first request drains; each further one goes a step further at once. A negative time-out is none."""
-        if self.phase is Phase.RUNNING:
+        """The first request drains. A further one goes a step further at once, or says how long draining may take.
+
+        A negative time-out is none.
+        """
+        if self.phase is Phase.RUNNING or (self.phase is Phase.DRAINING and timeout_s is not None):
             wait = self._timeout_s if timeout_s is None else timeout_s
             self._until = None if wait < 0 else now + wait
             self.phase = Phase.DRAINING

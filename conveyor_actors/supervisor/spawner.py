@@ -28,6 +28,7 @@ from conveyor_actors.wire import (
     Fork,
     Forked,
     ImportFailed,
+    NotForked,
     Report,
     Setup,
     decode_fork,
@@ -100,12 +101,20 @@ class Spawner:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.report(NotForked(order.worker, str(error)))
+            return
         if pid == 0:
             self._become_worker(order, parent)
         self._workers[pid] = order.worker
         # Not reaped yet, so the pid is certainly that of our child.
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)  # a worker that nobody could watch; its end is reported like any other
+            return
         try:
             self.report(Forked(order.worker, pid, processes.start_ticks(pid)), pidfd)
         finally:
@@ -176,7 +185,7 @@ class Spawner:
     def kill_all(self) -> None:
         """The end: nobody is left to report to."""
         deadline = time.monotonic() + _SWEEP_SECONDS_MAX
-        while time.monotonic() < deadline and (children := set(processes.children_of(os.getpid())) - self._strangers):
+        while time.monotonic() < deadline and (children := processes.children_of(os.getpid())):
             for pid in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -204,8 +213,21 @@ def _import_handlers(setup: Setup) -> ImportFailed | None:
         try:
             importlib.import_module(module)
         except BaseException:  # whatever a module does while it is imported, also sys.exit()
-            return ImportFailed(module, traceback.format_exc()[-_TRACEBACK_CHARS_MAX:])
+            told = traceback.format_exc()[-_TRACEBACK_CHARS_MAX:]
+            return ImportFailed(module, told.encode("utf-8", "replace").decode())
     return None
+
+
+def _catalogue() -> Catalogue | ImportFailed:
+    catalogue = Catalogue([CatalogueEntry(h.name, h.queue, h.options) for h in registry.all()])
+    size = len(encode(catalogue))
+    if size <= MESSAGE_BYTES_MAX:
+        return catalogue
+    told = (
+        f"the list of its {len(catalogue.handlers)} handlers has {size} bytes, at most {MESSAGE_BYTES_MAX} can be "
+        "told: spread them over several pools"
+    )
+    return ImportFailed(registry.all()[0].function.__module__, told)
 
 
 def main() -> None:
@@ -229,7 +251,7 @@ def main() -> None:
             return
         gc.collect()
         gc.freeze()  # what is imported stays shared with the workers
-        spawner.report(Catalogue([CatalogueEntry(h.name, h.queue, h.options) for h in registry.all()]))
+        spawner.report(_catalogue())
         spawner.run()
     except SupervisorGone:
         pass

@@ -17,7 +17,7 @@ from conveyor_actors.engine.inputs import Input, Outcomes
 from conveyor_actors.errors import DataDirError
 from conveyor_actors.supervisor.frames import readable, receive, send
 from conveyor_actors.supervisor.logs import event
-from conveyor_actors.supervisor.pools import WorkerProcess
+from conveyor_actors.supervisor.workers import WorkerProcess
 from conveyor_actors.wire import LIST_MARK, Task, decode_outcomes, decode_ready, encode
 
 log: Final = logging.getLogger("conveyor.workers")

@@ -16,7 +16,7 @@ from conveyor_actors.engine.inputs import Survivor
 from conveyor_actors.errors import DataDirError
 from conveyor_actors.supervisor import processes
 from conveyor_actors.supervisor.logs import event
-from conveyor_actors.supervisor.pools import read_outcomes
+from conveyor_actors.supervisor.workers import read_outcomes
 
 log: Final = logging.getLogger("conveyor.takeover")
 
