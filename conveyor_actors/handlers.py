@@ -59,8 +59,13 @@ class Handler:
         """Raises `InvalidPayload` if the data does not fit the annotation."""
         try:
             self.decode(payload)
-        except data_codec.UNREADABLE as error:
-            raise InvalidPayload(f"the data does not fit the handler {self.name!r}: {error}") from None
+        except Exception as error:
+            raise InvalidPayload(self.misfit(error)) from error
+
+    def misfit(self, error: BaseException) -> str:
+        """What `decode` raised, in words; a schema's own `__post_init__` may raise anything."""
+        reason = str(error) if isinstance(error, data_codec.UNREADABLE) else described(error)
+        return f"the data does not fit the handler {self.name!r}: {reason}"
 
 
 class Registry:
@@ -129,6 +134,15 @@ def handler(
 def handler_of(function: object) -> Handler | None:
     """What `@handler` declared of the function, or None."""
     return getattr(function, _ATTRIBUTE, None)
+
+
+def described(error: BaseException) -> str:
+    """The error as the last line of its traceback has it."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}" if str(error) else name
+    except Exception:  # an exception whose own __str__ raises
+        return name
 
 
 def _positional_count(function: Callable[..., Any]) -> int:

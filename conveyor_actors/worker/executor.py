@@ -14,7 +14,7 @@ from typing import Final
 from conveyor_actors import data as data_codec
 from conveyor_actors.box import STARTED_NS, STARTED_WALL_MS, TOKEN, Box
 from conveyor_actors.errors import InvalidPayload, Unrecoverable
-from conveyor_actors.handlers import Handler, Registry
+from conveyor_actors.handlers import Handler, Registry, described
 from conveyor_actors.wire import OUTCOME_KINDS, SUCCESS, Outcome, Task
 from conveyor_actors.worker.context import JobContext
 
@@ -52,8 +52,8 @@ class Executor:
             return _UNKNOWN_HANDLER, b"", f"this worker has no handler {task.name!r} for {task.queue!r}", ""
         try:
             data = handler.decode(task.payload)
-        except data_codec.UNREADABLE as error:
-            return _INVALID_PAYLOAD, b"", f"the data does not fit the handler {task.name!r}: {error}", ""
+        except BaseException as error:
+            return _INVALID_PAYLOAD, b"", _message(handler.misfit(error)), ""
         try:
             returned = call(handler, data, JobContext(task, data, self._box))
         except BaseException as error:  # a handler that calls sys.exit() has failed, and so has its job only
@@ -80,19 +80,19 @@ def call(handler: Handler, data: object, context: JobContext) -> object:
 
 def _failed(handler: Handler, error: BaseException) -> tuple[int, bytes, str, str]:
     fatal = isinstance(error, Unrecoverable) or handler.is_fatal(error)
-    try:
-        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    except Exception:  # an exception whose own __str__ raises
-        message = type(error).__name__
     own = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frames
     own = own.tb_next if own is not None else None
     trace = "".join(traceback.format_exception(type(error), error, own))
     return (
         _UNRECOVERABLE if fatal else _ERROR,
         b"",
-        message[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode(),
+        _message(described(error)),
         _middle_cut(trace).encode("utf-8", "replace").decode(),
     )
+
+
+def _message(text: str) -> str:
+    return text[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def _middle_cut(trace: str) -> str:

@@ -63,6 +63,24 @@ def test_data_that_does_not_fit_the_handler_fails_once_whatever_the_attempts(que
     assert queue.add("resize", {"path": "a.jpg"}).result("20s")["width"] == 640
 
 
+@pytest.mark.parametrize(
+    ("error", "says"), [("assertion", "AssertionError: too wide"), ("exit", "SystemExit: 3"), ("surrogate", "not ?")]
+)
+def test_whatever_a_schema_raises_is_one_invalid_payload_and_costs_no_worker(start, connect, error, says):
+    conveyor = connect(start(pools={"default": {"imports": ["jobs", "rude_jobs"]}}))
+    queue = conveyor.queue("q")
+    assert queue.add("echo", "first").result("20s") == "first"
+    before = {worker.pid for worker in conveyor.workers()}
+    job = queue.add("strict", {"error": error}, attempts=5)
+    failure = failure_of(job)
+    assert failure.kind == "invalid-payload"
+    assert says in failure.message
+    assert job.stalled_count == 0
+    assert len(job.history()) == 1
+    assert queue.add("echo", "next").result("20s") == "next"
+    assert {worker.pid for worker in conveyor.workers()} == before
+
+
 def test_a_job_that_nobody_has_a_handler_for_names_those_there_are(queue):
     job = queue.add("resise", attempts=5)
     failure = failure_of(job)

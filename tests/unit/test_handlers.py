@@ -225,6 +225,24 @@ def test_bytes_that_are_no_data_do_not_fit() -> None:
             declared(work).check(raw)
 
 
+class Strict(msgspec.Struct):
+    error: str
+
+    def __post_init__(self) -> None:
+        raise {"value": ValueError("no"), "assertion": AssertionError(), "key": KeyError("width")}[self.error]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [("value", "no"), ("assertion", "AssertionError"), ("key", "KeyError: 'width'")]
+)
+def test_whatever_a_schema_raises_means_that_the_data_does_not_fit(error: str, says: str) -> None:
+    @handler("strict")
+    def work(data: Strict) -> None: ...
+
+    with pytest.raises(InvalidPayload, match=f"the data does not fit the handler 'strict': {says}$"):
+        declared(work).check(data.encode({"error": error}))
+
+
 def test_an_annotation_that_cannot_be_a_schema_is_refused() -> None:
     def work(data: dict[list[int], int] | list[Resize] | tuple[int]) -> None: ...
 
