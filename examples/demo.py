@@ -60,9 +60,11 @@ def follow(conveyor: Conveyor, jobs: list[Job], supervisor: Supervisor) -> Super
 
 
 def kill_a_worker(conveyor: Conveyor, progress: Progress) -> None:
-    worker = next(worker for worker in conveyor.workers() if worker.state == "busy")
+    worker = max(conveyor.workers(), key=lambda worker: worker.state == "busy")
     os.kill(worker.pid, signal.SIGKILL)
-    progress.console.print(f"  [red]kill -9[/] worker {worker.id} (pid {worker.pid}) while it ran {worker.job}")
+    progress.console.print(
+        f"  [red]kill -9[/] worker {worker.id} (pid {worker.pid}) while it ran {worker.job or 'nothing'}"
+    )
 
 
 def kill_the_supervisor(supervisor: Supervisor, progress: Progress) -> Supervisor:
@@ -82,7 +84,7 @@ def report(conveyor: Conveyor, jobs: list[Job], seconds: float) -> int:
     counts = conveyor.queue("demo").counts()
     last = conveyor.info().totals
     ends: Counter[str | None] = Counter()
-    with conveyor.events(queue="demo", since=0) as events:
+    with conveyor.events(queue="demo", since=0, timeout="20s") as events:
         for event in events:
             if event.type == "completed":
                 ends[event.job_id] += 1
