@@ -228,10 +228,14 @@ class Page(Message, frozen=True):
 
 
 class Registered(Message, frozen=True):
-    """The answer to `WaitJobs`: what has ended already and what does not exist."""
+    """The answer to `WaitJobs`: what has ended already and what does not exist.
+
+    `left`: so many at the end of the request found no room in this answer; the client asks again for them.
+    """
 
     ended: list[JobView]
     missing: list[Ref]
+    left: int = 0
 
 
 class History(Message, frozen=True):

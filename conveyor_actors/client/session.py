@@ -234,6 +234,12 @@ class Session:
         self._unregistered.clear()
         return frames
 
+    def _register_again(self, refs: list[Ref]) -> list[bytes]:
+        """What the supervisor had no room for, unless nobody waits for it any more."""
+        again = [ref for ref in refs if ref in self._watched]
+        self._unregistered.update(dict.fromkeys(again))
+        return self._registrations() if again else []
+
     # -- frames received --------------------------------------------------------------------------------
 
     def received(self, frame: bytes | msgspec.Raw) -> tuple[list[bytes], list[Waiter]]:
@@ -254,9 +260,10 @@ class Session:
         if isinstance(body, Ended):
             return [], self._ended((view.queue, view.id, view) for view in body.jobs)
         if isinstance(body, Registered):
-            self._registering.pop(reply.no, None)
+            refs = self._registering.pop(reply.no, [])
             ended = self._ended((view.queue, view.id, view) for view in body.ended)
-            return [], ended + self._ended((queue, id, None) for queue, id in body.missing)
+            ended += self._ended((queue, id, None) for queue, id in body.missing)
+            return self._register_again(refs[len(refs) - body.left :]), ended
         if isinstance(body, Welcome):
             return [], self._welcomed(reply.no, body)
         if isinstance(body, Refused):

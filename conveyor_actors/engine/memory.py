@@ -10,7 +10,7 @@ import msgspec
 
 from conveyor_actors.model import NO_OPTIONS, Keep, RunOptions
 from conveyor_actors.store.tables import JobRecord, Totals
-from conveyor_actors.wire import CatalogueEntry
+from conveyor_actors.wire import PAGE_BYTES_MAX, CatalogueEntry
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True):
     queues: dict[str, QueueSettings]
     max_payload: int
     events_kept_max: int = 500_000
+    page_bytes_max: int = PAGE_BYTES_MAX
 
     def queue(self, name: str) -> QueueSettings:
         return self.queues.get(name, _DEFAULT_QUEUE)

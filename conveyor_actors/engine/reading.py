@@ -110,18 +110,18 @@ def get_jobs(tick: Tick, request: GetJobs) -> Jobs:
             continue
         job = view(tick, *found)
         size += _size(job)
-        if size > PAGE_BYTES_MAX and jobs:
+        if size > tick.settings.page_bytes_max and jobs:
             break  # the client asks again for the rest
         jobs.append(job)
     return Jobs(jobs)
 
 
 def wait_jobs(tick: Tick, route: bytes, request: WaitJobs) -> Registered:
-    """Registers the connection for what has not ended yet."""
+    """Registers the connection for what has not ended yet, up to where the answer is full."""
     ended: list[JobView] = []
     missing: list[Ref] = []
     size = 0
-    for ref in request.refs:
+    for index, ref in enumerate(request.refs):
         found = find(tick, ref)
         if found is None:
             missing.append(ref)
@@ -135,10 +135,9 @@ def wait_jobs(tick: Tick, route: bytes, request: WaitJobs) -> Registered:
             continue
         job = view(tick, queue, number, record)
         size += _size(job)
-        if size > PAGE_BYTES_MAX and ended:
-            tick.effects.ended.setdefault(route, []).append(job)
-        else:
-            ended.append(job)
+        if size > tick.settings.page_bytes_max and ended:
+            return Registered(ended, missing, len(request.refs) - index)
+        ended.append(job)
     return Registered(ended, missing)
 
 
@@ -149,7 +148,7 @@ def list_jobs(tick: Tick, request: ListJobs) -> Page:
     size = 0
     if queue is not None:
         for cursor, number in _walk(tick, queue, sorted(set(request.states)), request.after):
-            if len(jobs) == request.limit or size > PAGE_BYTES_MAX:
+            if len(jobs) == request.limit or size > tick.settings.page_bytes_max:
                 return Page(jobs, jobs[-1].cursor)
             record = tick.job(number)
             assert record is not None, "an indexed job without a record"
@@ -241,10 +240,22 @@ def read_events(tick: Tick, request: ReadEvents) -> EventPage:
             size += len(sealed)
         if not cursor.next():
             return EventPage(batches, memory.events_from, last, False)
-        if size > PAGE_BYTES_MAX:
+        if size > tick.settings.page_bytes_max:
             break
     return EventPage(batches, memory.events_from, last, True)
 
 
+def pages(jobs: list[JobView]) -> Iterator[list[JobView]]:
+    """The jobs in as few lists as there is room for them, none larger than a page."""
+    begin = size = 0
+    for index, job in enumerate(jobs):
+        size += _size(job)
+        if size > PAGE_BYTES_MAX and index > begin:
+            yield jobs[begin:index]
+            begin, size = index, _size(job)
+    yield jobs[begin:]
+
+
 def _size(job: JobView) -> int:
-    return 300 + len(job.payload) + len(job.result or b"")
+    size = 300 + len(job.payload) + len(job.result or b"") + len(job.metadata or b"")
+    return size if job.failure is None else size + len(job.failure.message) + len(job.failure.traceback)

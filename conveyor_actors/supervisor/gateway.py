@@ -18,6 +18,7 @@ import zmq
 from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import ClientSays, Input
+from conveyor_actors.engine.reading import pages
 from conveyor_actors.errors import InvalidConfig
 from conveyor_actors.supervisor.frames import NOWAIT, readable, receive, send
 from conveyor_actors.supervisor.logs import event
@@ -197,8 +198,9 @@ class Gateway:
 
     def push_ended(self, ended: dict[bytes, list[JobView]]) -> None:
         for route, jobs in ended.items():
-            if route in self._sessions:
-                self.reply(route, 0, Ended(jobs))
+            for page in pages(jobs):
+                if route in self._sessions:
+                    self.reply(route, 0, Ended(page))
 
     # -- events -----------------------------------------------------------------------------------------
 

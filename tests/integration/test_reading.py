@@ -112,6 +112,16 @@ def test_finished_jobs_are_listed_even_when_they_are_many(queue):
     assert queue.counts()["completed"] == 3_000
 
 
+def test_finished_jobs_with_large_results_come_one_page_after_the_other(queue):
+    data = bytes(1024 * 1024)
+    jobs = [queue.add("echo", data) for _ in range(12)]
+    for _ in queue.as_completed(jobs, timeout="30s"):
+        pass
+    known = [queue.get(job.id) for job in jobs]
+    ended = [job for job in queue.as_completed(known, timeout="30s") if job.returnvalue == data]
+    assert sorted(ended, key=lambda job: int(job.id)) == jobs
+
+
 def test_counts_of_a_queue_that_never_was_are_zero(conveyor):
     assert conveyor.queue("nowhere").counts() == dict.fromkeys(STATES, 0)
     assert not conveyor.queue("nowhere").paused()

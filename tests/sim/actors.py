@@ -289,6 +289,9 @@ class SimClient:
         elif isinstance(body, WaitJobs) and isinstance(reply.body, Registered):
             self.waiting -= {(view.queue, view.id) for view in reply.body.ended}
             self.waiting -= set(reply.body.missing)
+            left = body.refs[len(body.refs) - reply.body.left :]
+            if left and self.connected:
+                self.ask(WaitJobs(left))
         elif isinstance(body, WaitJobs):  # refused
             self.waiting -= set(body.refs)
 

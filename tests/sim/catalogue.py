@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.model import NO_OPTIONS, Backoff, Keep, RunOptions
-from conveyor_actors.wire import OUTCOME_KINDS, SUCCESS, CatalogueEntry
+from conveyor_actors.wire import OUTCOME_KINDS, PAGE_BYTES_MAX, SUCCESS, CatalogueEntry
 
 ERROR: Final = OUTCOME_KINDS.index("error")
 UNRECOVERABLE: Final = OUTCOME_KINDS.index("unrecoverable")
@@ -96,5 +96,6 @@ def draw_host(draw: random.Random) -> Host:
         },
         max_payload=1_000,
         events_kept_max=draw.choice((500_000, 500_000, 50)),
+        page_bytes_max=draw.choice((PAGE_BYTES_MAX, PAGE_BYTES_MAX, 700)),
     )
     return Host(pools, settings)

@@ -64,6 +64,7 @@ REACHED = (
     "supervisor crashed between ticks",
     "supervisor crashed in the middle of sending",
     "torn commit",
+    "waits put off",
 )
 
 PRINT_TRACE = """

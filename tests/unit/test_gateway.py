@@ -12,7 +12,19 @@ import zmq
 from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.engine.inputs import ClientSays, Input
 from conveyor_actors.supervisor.gateway import Gateway, Question
-from conveyor_actors.wire import PROTOCOL_VERSION, GetQueues, Hello, Request, encode, pack
+from conveyor_actors.wire import (
+    PAGE_BYTES_MAX,
+    PROTOCOL_VERSION,
+    Ended,
+    GetQueues,
+    Hello,
+    JobView,
+    Request,
+    decode_reply,
+    encode,
+    pack,
+    unpack,
+)
 
 DEADLINE_S = 10.0
 
@@ -73,3 +85,22 @@ def test_a_client_that_has_left_is_told_as_gone(meeting: Meeting) -> None:
 def test_a_client_that_sends_garbage_is_told_as_gone(meeting: Meeting) -> None:
     meeting.say(b"\xc1 garbage")
     assert meeting.gateway.gone == {meeting.route}
+
+
+def test_the_ends_of_large_jobs_are_pushed_page_by_page(meeting: Meeting) -> None:
+    payload = bytes(1_000_000)
+    jobs = [
+        JobView(no, str(no), "q", "n", 4, 0, 1, 1, 0, payload, b"", None, None, 0, None, None, 0, "", False)
+        for no in range(10)
+    ]
+    meeting.gateway.push_ended({meeting.route: jobs, b"gone": jobs})
+    meeting.client.recv()  # the welcome
+    told = []
+    while len(told) < len(jobs):
+        assert meeting.client.poll(DEADLINE_S * 1000)
+        message = meeting.client.recv()
+        assert len(message) < PAGE_BYTES_MAX
+        (pushed,) = [decode_reply(reply).body for reply in unpack(message)]
+        assert isinstance(pushed, Ended)
+        told += [job.number for job in pushed.jobs]
+    assert told == list(range(10))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from conveyor_actors.client.session import Session
 from conveyor_actors.engine.inputs import ClientsGone, Outcomes
-from conveyor_actors.wire import Registered, WaitJobs
+from conveyor_actors.wire import Registered, Reply, WaitJobs, decode_request, encode
 
 from .harness import Host, new, success
 
@@ -46,16 +47,59 @@ def test_a_retry_is_not_an_end(host: Host) -> None:
     assert list(host.engine.memory.waits) == [int(id)]
 
 
-def test_very_many_large_results_are_pushed_where_the_answer_is_full(host: Host) -> None:
-    ids = host.add(*["work"] * 6)
+def test_an_answer_holds_a_page_of_large_results_and_says_how_many_are_left(host: Host) -> None:
+    ids = host.add(*["work"] * 9)
     for id in ids:
         host.report(success(host.token(id), bytes(1_000_000)))
-    effects = host.tick(host.says(WaitJobs([("q", id) for id in ids])))
+    (running,) = host.add("other")
+    refs = [("q", "nothing"), *(("q", id) for id in ids), ("q", running)]
+    effects = host.tick(host.says(WaitJobs(refs)))
     answer = host.reply(effects)
     assert isinstance(answer, Registered)
-    pushed = [job.id for job in effects.ended[b"r"]]
-    assert [job.id for job in answer.ended] + pushed == ids
-    assert pushed
+    assert (answer.left, [job.id for job in answer.ended], answer.missing) == (6, ids[:4], [("q", "nothing")])
+    assert effects.ended == {}
+    assert host.engine.memory.waits == {}
+
+
+def test_a_result_larger_than_a_page_is_answered_too(host: Host) -> None:
+    first, second = host.add("work", "work")
+    for id in (first, second):
+        host.report(success(host.token(id), bytes(5_000_000)))
+    answer = host.ask(WaitJobs([("q", first), ("q", second)]))
+    assert isinstance(answer, Registered)
+    assert ([job.id for job in answer.ended], answer.left) == ([first], 1)
+
+
+def test_a_client_asks_again_until_it_has_all(host: Host) -> None:
+    ids = host.add(*["work"] * 9)
+    for id in ids:
+        host.report(success(host.token(id), bytes(1_000_000)))
+    (running,) = host.add("other")
+    session = Session()
+    wait, given_up = session.watch([("q", id) for id in ids] + [("q", running)]), session.watch([("q", "nothing")])
+    session.give_up(given_up)
+    frames, answers = session.outgoing(), 0
+    while frames:
+        (request,) = [decode_request(frame) for frame in frames]
+        ((_, answer),) = host.tick(host.says(request.body, no=request.no)).replies
+        answers += 1
+        frames, ready = session.received(answer)
+        assert ready == ([wait] if answers < 4 else [])
+    assert [id for (_, id), _ in wait.take()] == ids
+    assert list(wait.refs) == [("q", running)]
+    assert list(host.engine.memory.waits) == [int(running)]
+
+
+def test_who_gave_up_is_not_asked_for_again(host: Host) -> None:
+    session = Session()
+    wait = session.watch([("q", str(number)) for number in range(4)])
+    (frame,) = session.outgoing()
+    session.give_up(wait)
+    other = session.watch([("q", "2")])
+    session.outgoing()
+    (frame,), _ = session.received(encode(Reply(decode_request(frame).no, Registered([], [], 3))))
+    assert decode_request(frame).body == WaitJobs([("q", "2")])
+    assert list(other.refs) == [("q", "2")]
 
 
 def test_a_client_that_is_gone_leaves_nothing_behind(host: Host) -> None:
