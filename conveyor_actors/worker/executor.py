@@ -6,10 +6,12 @@ in the box, or on its way, before the token is cleared.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from conveyor_actors import data as data_codec
 from conveyor_actors.box import STARTED_NS, STARTED_WALL_MS, TOKEN, Box
@@ -33,6 +35,7 @@ class Executor:
         self._box = box
         self._registry = registry
         self._max_payload = max_payload
+        self._pid = os.getpid()
 
     def run(self, task: Task) -> Outcome:
         """The whole of one attempt. Whatever the handler raises becomes an outcome."""
@@ -57,7 +60,11 @@ class Executor:
         try:
             returned = call(handler, data, JobContext(task, data, self._box))
         except BaseException as error:  # a handler that calls sys.exit() has failed, and so has its job only
+            if os.getpid() != self._pid:
+                _end_fork(error)
             return _failed(handler, error)
+        if os.getpid() != self._pid:
+            _end_fork(None)
         return self._encode(returned)
 
     def _encode(self, returned: object) -> tuple[int, bytes, str, str]:
@@ -76,6 +83,24 @@ def call(handler: Handler, data: object, context: JobContext) -> object:
     if handler.wants == 2:
         return function(data, context)
     return function(data) if handler.wants == 1 else function()
+
+
+def _end_fork(error: BaseException | None) -> NoReturn:
+    """Ends a process that a handler forked, as Python ends its own: it must not go on as a second worker."""
+    status = 1
+    try:
+        if error is None:
+            status = 0
+        elif isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+            status = (error.code or 0) & 0xFF
+        elif isinstance(error, SystemExit):
+            sys.stderr.write(f"{error.code}\n")
+        else:
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
 
 
 def _failed(handler: Handler, error: BaseException) -> tuple[int, bytes, str, str]:

@@ -1,6 +1,7 @@
 """Every way to fail has its own clear failure, and the next job runs."""
 
 import pytest
+from processes import is_alive
 
 from conveyor_actors import JobFailed
 
@@ -32,6 +33,34 @@ def test_sys_exit_in_a_handler_fails_the_attempt_and_not_the_worker(conveyor, qu
     assert (job.attempts_made, job.stalled_count) == (2, 0)
     assert queue.add("echo", "next").result("20s") == "next"
     assert {worker.pid for worker in conveyor.workers()} == before
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "status", "says"),
+    [
+        ("returns", None, 0, ""),
+        ("raises", None, 1, "ValueError: in the child"),
+        ("exits", None, 0, ""),
+        ("exits", 7, 7, ""),
+        ("exits", "last words", 1, "last words"),
+    ],
+)
+def test_a_child_that_a_handler_forked_ends_where_the_handler_ends(
+    start, connect, home, record, how, code, status, says
+):
+    conveyor = connect(start(workers=1, pools={"default": {"imports": ["jobs", "rude_jobs"]}}))
+    queue = conveyor.queue("q")
+    before = [worker.pid for worker in conveyor.workers()]
+    output = home / "output"
+    job = queue.add("forks", {"how": how, "code": code, "folder": record.folder, "output": str(output)})
+    assert job.result("20s") == status
+    ((ended, child),) = record("child")
+    assert ended == job.id and not is_alive(int(child))
+    assert "printed and not flushed" in output.read_text()
+    assert says in output.read_text()
+    assert (job.attempts_made, job.stalled_count, len(job.history())) == (1, 0, 1)
+    assert queue.add("echo", "next").result("20s") == "next"
+    assert [worker.pid for worker in conveyor.workers()] == before
 
 
 def test_a_result_that_cannot_be_stored_names_the_path_to_the_value(queue):
