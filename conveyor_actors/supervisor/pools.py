@@ -6,16 +6,11 @@ Invariant: a worker's death is told once, after it and its descendants are gone 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import signal
-import socket
-import subprocess
-import sys
 import time
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -29,7 +24,7 @@ from conveyor_actors.engine.supervision import over_intensity, restart_delay_ms
 from conveyor_actors.model import PoolInfo
 from conveyor_actors.supervisor import processes
 from conveyor_actors.supervisor.logs import event
-from conveyor_actors.supervisor.spawner import MESSAGE_BYTES_MAX
+from conveyor_actors.supervisor.spawner_process import SpawnerProcess
 from conveyor_actors.supervisor.workers import Cause, WorkerProcess, read_outcomes
 from conveyor_actors.units import format_size
 from conveyor_actors.wire import (
@@ -40,9 +35,8 @@ from conveyor_actors.wire import (
     ImportFailed,
     NotForked,
     Ready,
+    Report,
     Setup,
-    decode_report,
-    encode,
 )
 
 log: Final = logging.getLogger("conveyor.pools")
@@ -50,7 +44,7 @@ log: Final = logging.getLogger("conveyor.pools")
 _READY_SECONDS_MAX: Final = 60.0
 #: A worker is dead for so long at most before its spawner has swept what it left, and told.
 _REPORT_SECONDS_MAX: Final = 10.0
-_STRAYS_SECONDS_MAX: Final = 0.5
+_FULL_AGAIN_SECONDS: Final = 0.05
 #: How long the loop may stand still for the dying, and when it looks again.
 _DYING_SECONDS_MAX: Final = 0.02
 _DYING_AGAIN_SECONDS: Final = 0.02
@@ -90,19 +84,14 @@ class Pool:
         self.reason = ""
         self.workers: dict[str, WorkerProcess] = {}
         self.handlers: list[str] = []
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._process_fd = -1
-        self._spawner_id = ""
+        self._spawner: SpawnerProcess | None = None
+        #: The one before, for as long as workers of it are not surely dead.
+        self._dead_spawner: SpawnerProcess | None = None
         self._has_served = False
         self._numbers = 0
         self._early_deaths_ms: list[int] = []
         self._early_deaths_in_a_row = 0
         self._oom_kills = processes.oom_kills()
-
-    @property
-    def spawner_pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
 
     def info(self) -> PoolInfo:
         ready = sum(1 for worker in self.workers.values() if worker.ready)
@@ -119,86 +108,48 @@ class Pool:
     # -- the spawner ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the spawner by exec: it shares no memory, no store and no sockets with us."""
+        """Starts the spawner; if that fails, tries again."""
         config, host = self.config, self.host
-        self._spawner_id = secrets.token_hex(8)
         self._has_served = False
         environment = {
             **os.environ,
             **{name: str(config.threads_per_worker) for name in _THREAD_VARIABLES},
             **config.env,
             processes.STORE_VARIABLE: host.store_id,
-            processes.SPAWNER_VARIABLE: self._spawner_id,
         }
         try:
-            self._start_process(environment)
+            spawner = SpawnerProcess(environment)
         except OSError as error:
             told = f"pool {config.name}: its spawner cannot be started: {error}"
             event(log, "error", told, trying_again_in_s=_AGAIN_SECONDS)
             self._count_early_death(told)
             host.later(_AGAIN_SECONDS, self._restart)
             return
+        self._adopt(spawner)
         paths = [str(path) for path in config.pythonpath]
-        self._send(Setup(os.getpid(), str(host.root), paths, list(config.imports), host.max_payload))
-        spawner_id = self._spawner_id
-        host.later(_READY_SECONDS_MAX, lambda: self._check_import_time(spawner_id))
+        spawner.send(Setup(os.getpid(), str(host.root), paths, list(config.imports), host.max_payload))
+        host.later(_READY_SECONDS_MAX, lambda: self._check_import_time(spawner))
 
-    def _start_process(self, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-P", "-m", "conveyor_actors.supervisor.spawner"]
-        with contextlib.ExitStack() as unless_started:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            unless_started.callback(ours.close)
-            with theirs:
-                process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env=environment,
-                    start_new_session=True,  # what a terminal sends reaches the supervisor alone
-                )
-            unless_started.callback(process.wait)
-            unless_started.callback(process.kill)
-            self._process_fd = os.pidfd_open(process.pid)
-            unless_started.pop_all()
-        ours.setblocking(False)
-        self._process, self._control = process, ours
-        self.host.watch(ours.fileno(), self._read_reports)
-        self.host.watch(self._process_fd, self._spawner_died)
+    def _adopt(self, spawner: SpawnerProcess) -> None:
+        self._spawner = spawner
+        self.host.watch(spawner.control.fileno(), self._read_reports)
+        self.host.watch(spawner.pidfd, self._spawner_died)
 
-    def _send(self, order: Setup | Fork) -> bool:
-        """False if the spawner takes nothing: it is gone, which its pidfd tells, or has too much to do."""
-        assert self._control is not None
-        try:
-            self._control.send(encode(order))
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return False
-        return True
-
-    def _check_import_time(self, spawner_id: str) -> None:
-        if self._spawner_id == spawner_id and self.state == "starting":
+    def _check_import_time(self, spawner: SpawnerProcess) -> None:
+        if self._spawner is spawner and self.state == "starting":
             told = f"pool {self.config.name}: its handlers have been importing for {_READY_SECONDS_MAX:.0f} s"
             event(log, "warning", told, imports=list(self.config.imports))
 
     def _read_reports(self) -> None:
-        control = self._control
-        while control is not None and control is self._control:
-            try:
-                message, rights, _, _ = control.recvmsg(MESSAGE_BYTES_MAX, socket.CMSG_SPACE(4))
-            except BlockingIOError:
-                return
-            except ConnectionResetError:  # it died with an order unread; its own reports come after this
-                continue
-            if not message:
-                self._close_control()  # the pidfd of the spawner tells the rest
-                return
-            fds = array("i")
-            for _, kind, raw in rights:
-                if kind == socket.SCM_RIGHTS:
-                    fds.frombytes(raw)
-            self._take_report(message, fds)
+        spawner = self._spawner
+        assert spawner is not None, "its control socket is watched for as long as it is there"
+        try:
+            for report, fd in spawner.reports():
+                self._take_report(report, fd)
+        except EOFError:
+            self.host.unwatch(spawner.control.fileno())  # its pidfd tells the rest
 
-    def _take_report(self, message: bytes, fds: array[int]) -> None:
-        report = decode_report(message)
+    def _take_report(self, report: Report, fd: int) -> None:
         match report:
             case Catalogue():
                 self._ready(report)
@@ -211,7 +162,7 @@ class Pool:
                     traceback=report.traceback,
                 )
             case Forked():
-                self._forked(report, fds[0] if fds else -1)
+                self._forked(report, fd)
             case NotForked():
                 self._not_forked(report)
             case Exited():
@@ -221,7 +172,8 @@ class Pool:
         self.state, self.reason = "ready", ""
         self.handlers = sorted(entry.name for entry in catalogue.handlers)
         self.host.inputs.append(PoolReady(self.config.name, catalogue.handlers))
-        event(log, "info", f"pool {self.config.name}: handlers imported", handlers=self.handlers, pid=self.spawner_pid)
+        pid = 0 if self._spawner is None else self._spawner.pid
+        event(log, "info", f"pool {self.config.name}: handlers imported", handlers=self.handlers, pid=pid)
         if not self.handlers:
             event(
                 log,
@@ -232,18 +184,17 @@ class Pool:
 
     def _spawner_died(self) -> None:
         """Its workers die with it; it comes back, at once if it had been of use."""
-        process = self._process
-        if process is None:
-            return
-        status = process.wait()
-        self.host.unwatch(self._process_fd)
-        os.close(self._process_fd)
-        self._process, self._process_fd = None, -1
+        spawner = self._spawner
+        assert spawner is not None, "its pidfd is watched for as long as it is there"
         self._read_reports()  # what it said before it died
-        self._close_control()
+        how = spawner.ended()
+        self.host.unwatch(spawner.control.fileno())
+        self.host.unwatch(spawner.pidfd)
+        spawner.close()
+        self._spawner, self._dead_spawner = None, spawner
         if self.state == "suspended" and not self.workers:
             return  # it had nothing more to do
-        told = f"pool {self.config.name}: its spawner ended with {_describe_returncode(status)}"
+        told = f"pool {self.config.name}: its spawner ended with {how}"
         event(log, "error", told, workers=len(self.workers))
         self.host.inputs.append(PoolDown(self.config.name))
         for worker in self.workers.values():
@@ -259,10 +210,9 @@ class Pool:
 
     def _bury_orphans(self) -> None:
         """Without a spawner nobody sweeps what a dead worker has left, and nobody reports: we do."""
-        if self._process is not None or not self.workers:
+        if self._spawner is not None or self._dead_spawner is None or not self.workers:
             return
-        deadline = time.monotonic() + _DYING_SECONDS_MAX
-        if processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline):
+        if not self._dead_spawner.kill_descendants(_DYING_SECONDS_MAX):
             self.host.later(_DYING_AGAIN_SECONDS, self._bury_orphans)
             return
         for worker in list(self.workers.values()):
@@ -270,24 +220,19 @@ class Pool:
                 self._finish(worker, f"worker {worker.id} (pid {worker.pid}) died with its spawner")
 
     def _restart(self) -> None:
-        if self.state != "starting" or self._process is not None:
+        if self.state != "starting" or self._spawner is not None:
             return
         if self.workers:  # not before every worker of the old one is dead
-            self.host.later(0.02, self._restart)
+            self.host.later(_DYING_AGAIN_SECONDS, self._restart)
             return
         self.start()
-
-    def _close_control(self) -> None:
-        if self._control is not None:
-            self.host.unwatch(self._control.fileno())
-            self._control.close()
-            self._control = None
 
     # -- workers --------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Orders workers until there are as many as configured."""
-        while self.state == "ready" and len(self.workers) < self.config.workers and self._control is not None:
+        spawner = self._spawner
+        while spawner is not None and self.state == "ready" and len(self.workers) < self.config.workers:
             self._numbers += 1
             id = f"{self.config.name}-{self._numbers}"
             path = self.host.run / f"{self.host.incarnation}-{id}.box"
@@ -298,10 +243,9 @@ class Pool:
                 event(log, "error", told, trying_again_in_s=_AGAIN_SECONDS)
                 self.host.later(_AGAIN_SECONDS, self._fill)
                 return
-            if not self._send(Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)):
+            if not spawner.send(Fork(id, worker.identity, str(path), self.host.address, self.host.beat_ms)):
                 worker.box.remove()
-                if self._process is not None:
-                    self.host.later(0.05, self._fill)
+                self.host.later(_FULL_AGAIN_SECONDS, self._fill)
                 return
             self.workers[id] = worker
             self._expect(worker, _READY_SECONDS_MAX, lambda worker: worker.ready, "is not ready")
@@ -317,9 +261,9 @@ class Pool:
             told = f"worker {worker.id} (pid {worker.pid}) {otherwise} after {seconds:.0f} s"
             if worker.pidfd >= 0 and not worker.dead:
                 worker.kill("crashed", told)
-            elif self._process is not None:
+            elif self._spawner is not None:
                 event(log, "error", f"pool {self.config.name}: {told}: its spawner hangs and is killed")
-                self._process.kill()
+                self._spawner.kill()
 
         self.host.later(seconds, check)
 
@@ -414,7 +358,7 @@ class Pool:
 
     def _suspend(self, reason: str) -> None:
         self.state, self.reason = "suspended", reason
-        if self._process is None or not any(worker.ready for worker in self.workers.values()):
+        if self._spawner is None or not any(worker.ready for worker in self.workers.values()):
             self.host.inputs.append(PoolDown(self.config.name))
         told = f"pool {self.config.name} is suspended, its jobs stay queued: {reason}"
         event(log, "error", f"{told}. Mend the cause and restart the supervisor")
@@ -429,18 +373,12 @@ class Pool:
         self.state = "stopped"
         for worker in self.workers.values():
             worker.kill("stopped")
-        self._close_control()
-        process, self._process = self._process, None
-        if process is not None:
-            self.host.unwatch(self._process_fd)
-            os.close(self._process_fd)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                deadline = time.monotonic() + _STRAYS_SECONDS_MAX
-                processes.kill_marked(processes.SPAWNER_VARIABLE, self._spawner_id, deadline)
+        spawner, self._spawner = self._spawner, None
+        if spawner is not None:
+            self.host.unwatch(spawner.control.fileno())
+            self.host.unwatch(spawner.pidfd)
+            spawner.stop()
+            spawner.close()
         for worker in self.workers.values():
             if worker.pidfd >= 0:
                 if not worker.dead:
@@ -451,10 +389,3 @@ class Pool:
             else:
                 worker.box.remove()
         self.workers.clear()
-
-
-def _describe_returncode(code: int) -> str:
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"status {code}"

@@ -17,9 +17,20 @@ from conveyor_actors.config import PoolConfig
 from conveyor_actors.engine.inputs import Input, WorkerDied
 from conveyor_actors.supervisor import processes
 from conveyor_actors.supervisor.pools import Host, Pool
+from conveyor_actors.supervisor.spawner_process import SpawnerProcess
 from conveyor_actors.wire import Catalogue, Exited, Fork, Forked, ImportFailed, Ready, decode_fork, encode
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+class PlayedSpawner(SpawnerProcess):
+    """A process that does nothing; the test says what it would."""
+
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        self.id = "played"
+        self.control = control
+        self.pidfd = os.pidfd_open(process.pid)
+        self._process = process
 
 
 class Stage:
@@ -46,12 +57,9 @@ class Stage:
             lambda call: call(),
         )
         self.pool = Pool(PoolConfig(name="p", workers=1), host)
-        ours, self.spawner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self.pool._control = ours
-        self.pool._process = self.sleeper()
-        self.pool._process_fd = os.pidfd_open(self.pool.spawner_pid)
-        self.watched[ours.fileno()] = self.pool._read_reports
+        self.control, self.spawner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setblocking(False)
+        self.pool._adopt(PlayedSpawner(self.control, self.sleeper()))
 
     def sleeper(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(SLEEPER)
@@ -59,7 +67,7 @@ class Stage:
         return process
 
     def read(self) -> None:
-        self.pool._read_reports()
+        self.watched[self.control.fileno()]()
 
     def ordered(self) -> Fork:
         """The pool hears of its handlers and orders a worker."""
@@ -100,8 +108,7 @@ def stage(home: Path) -> Iterator[Stage]:
 def test_what_a_spawner_reported_before_it_died_is_read_also_behind_an_unread_order(stage: Stage) -> None:
     """The kernel tells of the lost order first, and of what was sent after that."""
     stage.spawner.send(encode(ImportFailed("tasks", "ModuleNotFoundError: no module")))
-    assert stage.pool._control is not None
-    stage.pool._control.send(b"an order that nobody reads")
+    stage.control.send(b"an order that nobody reads")
     stage.spawner.close()
     stage.read()
     assert stage.pool.state == "suspended"
@@ -145,7 +152,7 @@ def test_a_spawner_that_does_not_report_a_death_is_killed_and_the_death_is_told_
     assert stage.pool.workers  # its end was not reported yet
     stage.pass_time()
     assert stage.processes[0].wait(10) == -signal.SIGKILL
-    stage.pool._spawner_died()
+    next(call for call in stage.watched.values() if call == stage.pool._spawner_died)()
     (died,) = [told for told in stage.inputs if isinstance(told, WorkerDied)]
     assert (died.worker, died.cause) == (order.worker, "orphaned")
     assert not stage.pool.workers
