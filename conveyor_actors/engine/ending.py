@@ -11,7 +11,7 @@ from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Lease, Queue, Worker, effective_options
 from conveyor_actors.engine.ordering import enqueue, order_of, put_off
 from conveyor_actors.engine.reading import view
-from conveyor_actors.engine.retention import keep_after_end
+from conveyor_actors.engine.retention import HISTORY_KEPT_MAX, keep_after_end
 from conveyor_actors.engine.retrying import (
     Fail,
     Retry,
@@ -184,6 +184,8 @@ def _add_history(tick: Tick, lease: Lease, kind: str, message: str, traceback: s
     ordinal = record.attempts_made + record.stalled_count + record.interruptions
     entry = HistoryEntry(kind, tick.now_ms, record.worker, message, traceback)
     tick.tables.history.put(t.history_key(lease.number, ordinal), t.write(entry))
+    if ordinal > HISTORY_KEPT_MAX:
+        tick.tables.history.delete(t.history_key(lease.number, ordinal - HISTORY_KEPT_MAX))
     record.flags |= HAS_HISTORY
 
 

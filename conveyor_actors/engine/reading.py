@@ -34,6 +34,9 @@ from conveyor_actors.wire import (
 )
 
 _EVENT_RECORDS_READ_MAX = 2_000
+#: What is left of a line of history that has to be short, and what that takes at the most.
+_SHORT_MESSAGE_CHARS = 200
+_SHORT_ENTRY_BYTES_MAX = 1_000
 
 
 def view(tick: Tick, queue: Queue, number: int, record: JobRecord, cursor: bytes = b"") -> JobView:
@@ -187,18 +190,31 @@ def history(tick: Tick, request: GetHistory) -> History:
     if found is None or found[2].flags & GONE:
         return History(None)
     _, number, record = found
-    entries: list[HistoryEntry] = []
-    if record.flags & HAS_HISTORY:
-        prefix = number_key(number)
-        cursor = tick.tables.history.cursor()
-        more = cursor.set_range(prefix)
-        while more and cursor.key().startswith(prefix):
-            entries.append(t.read_history(cursor.value()))
-            more = cursor.next()
+    entries = _history_of(tick, number) if record.flags & HAS_HISTORY else []
     if record.state == COMPLETED:
         assert record.finished_ms is not None
         entries.append(HistoryEntry("completed", record.finished_ms, record.worker))
     return History(entries)
+
+
+def _history_of(tick: Tick, number: int) -> list[HistoryEntry]:
+    """The oldest first. Where they are more than a page the older ones come without their tracebacks."""
+    prefix = number_key(number)
+    rows: list[bytes] = []
+    cursor = tick.tables.history.cursor()
+    more = cursor.set_range(prefix)
+    while more and cursor.key().startswith(prefix):
+        rows.append(cursor.value())
+        more = cursor.next()
+    entries: list[HistoryEntry] = []
+    left = tick.settings.page_bytes_max - len(rows) * _SHORT_ENTRY_BYTES_MAX
+    for sealed in reversed(rows):
+        entry = t.read_history(sealed)
+        left -= len(sealed)
+        if left < 0 and entries:
+            entry = HistoryEntry(entry.kind, entry.at_ms, entry.worker, entry.message[:_SHORT_MESSAGE_CHARS])
+        entries.append(entry)
+    return entries[::-1]
 
 
 def counts(tick: Tick, request: GetCounts) -> Counts:

@@ -22,6 +22,8 @@ from conveyor_actors.store.tables import (
 )
 
 ANSWERS_AFTER_REMOVAL_MS = 60_000
+#: How many lines a job's history has at most; the oldest goes when another one is written.
+HISTORY_KEPT_MAX = 1_000
 #: An end removes this many older jobs at most; the rest goes with the next ends.
 _TRIMMED_MAX = 100
 _REMOVED_EVENT = EVENT_CODE["removed"]
@@ -70,12 +72,13 @@ def _mark_gone(tick: Tick, queue: Queue, number: int, record: JobRecord) -> None
     tick.emit(_REMOVED_EVENT, queue, number, record)
 
 
-def forget(tick: Tick, number: int) -> None:
-    """Deletes everything of a job that is gone."""
+def forget(tick: Tick, number: int) -> int:
+    """Deletes everything of a job that is gone; gives the number of lines its history had."""
     tables, key = tick.tables, number_key(number)
     record = tick.job(number)
+    lines = 0
     if record is None:
-        return
+        return lines
     tables.jobs.delete(key)
     if record.flags & HAS_PAYLOAD:
         tables.payloads.delete(key)
@@ -86,8 +89,10 @@ def forget(tick: Tick, number: int) -> None:
         found = cursor.set_range(key)
         while found and cursor.key().startswith(key):
             found = tables.history.delete_at(cursor)
+            lines += 1
     if record.flags & HAS_NAME:
         assert record.id is not None
         name = t.name_key(record.queue, record.id)
         if tables.names.get(name) == key:  # the id may have been used again since
             tables.names.delete(name)
+    return lines

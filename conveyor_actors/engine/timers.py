@@ -21,17 +21,17 @@ _FIRED_MAX: Final = 500
 def fire_due(tick: Tick) -> None:
     """Fires what is due, the earliest first."""
     cursor = tick.tables.timers.cursor()
-    for _ in range(_FIRED_MAX):
-        if not cursor.first():
-            return
+    left = _FIRED_MAX
+    while left > 0 and cursor.first():
         due_ms, kind, ref = t.read_timer(cursor.key())
         if due_ms > tick.now_ms:
             return
         tick.tables.timers.delete_at(cursor)
+        left -= 1
         if kind == t.PROMOTE:
             _promote(tick, ref, due_ms)
         elif kind == t.FORGET:
-            forget(tick, ref)
+            left -= forget(tick, ref)
         else:
             forget_client(tick, ref)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conveyor_actors.model import Backoff, RunOptions
-from conveyor_actors.wire import GetHistory, History
+from conveyor_actors.wire import PAGE_BYTES_MAX, GetHistory, History, HistoryEntry, Outcome, encode
 
 from .harness import BEGIN_MS, Host, entry, failure, new, success
 
@@ -110,3 +110,37 @@ def test_a_long_message_is_shortened_in_events_only(host: Host) -> None:
     assert len(job.failure.message) == 5_000
     assert host.dump()["events"]  # and the log stays small
     assert max(map(len, host.dump()["events"].values())) < 1_000
+
+
+def history(host: Host, id: str) -> list[HistoryEntry]:
+    answer = host.ask(GetHistory(("q", id)))
+    assert isinstance(answer, History)
+    assert len(encode(answer)) <= PAGE_BYTES_MAX
+    assert answer.entries is not None
+    return answer.entries
+
+
+def test_of_very_many_attempts_the_last_thousand_are_kept(host: Host) -> None:
+    (id,) = host.add(new(options=RunOptions(attempts=1_100)))
+    for number in range(1_005):
+        host.report(failure(host.token(id), "error", str(number)))
+    host.kill(id)
+    kept = history(host, id)
+    assert [(line.kind, line.message) for line in kept[:2]] == [("failed", "6"), ("failed", "7")]
+    assert [(line.kind, line.message) for line in kept[-2:]] == [("failed", "1004"), ("stalled", "killed by SIGKILL")]
+    assert len(kept) == 1_000
+    host.worker()
+    host.complete(id)
+    assert len(history(host, id)) == 1_001  # that it completed is no line of its own in the store
+
+
+def test_a_long_history_comes_in_one_page_with_the_newest_tracebacks(host: Host) -> None:
+    (id,) = host.add(new(options=RunOptions(attempts=1_000)))
+    for number in range(999):
+        told = Outcome(host.token(id), 1, BEGIN_MS, 1_000, b"", f"{number} " + "\U0001f4a5" * 3_000, "trace " * 2_600)
+        host.report(told)
+    lines = history(host, id)
+    whole = [number for number, line in enumerate(lines) if line.traceback]
+    assert whole == list(range(999 - len(whole), 999))
+    assert len(whole) > 50
+    assert [line.message.partition(" ")[0] for line in lines] == [str(number) for number in range(999)]

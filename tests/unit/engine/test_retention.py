@@ -138,3 +138,18 @@ def test_the_queues_settings_hold_where_the_job_says_nothing(make_host: Callable
     good = run(host, "work", "work")
     run(host, "work", outcome=failure)
     assert ended(host) == good[1:]
+
+
+def test_jobs_with_a_long_history_are_forgotten_a_few_in_a_tick(host: Host) -> None:
+    options = RunOptions(attempts=400, remove_on_fail=Keep(0))
+    ids = host.add(*[new(options=options)] * 4)
+    for id in ids:
+        for _ in range(400):
+            host.fail(id)
+    host.later(KEPT_MS)
+    assert host.rows("jobs") == 2
+    assert host.rows("history") == 800
+    assert host.engine.wake_ms is not None
+    assert host.engine.wake_ms <= host.now_ms
+    host.tick()
+    assert host.rows("history") == 0
