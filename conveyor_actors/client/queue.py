@@ -23,7 +23,7 @@ from conveyor_actors.units import format_size
 from conveyor_actors.wire import PAGE_JOBS_MAX, Added, AddJobs, Counts, Done, GetCounts, ListJobs, NewJob, SetPaused
 from conveyor_actors.wire import Page as WirePage
 
-#: Chunks that `add_all` has under way, and the size at which a chunk is sent before it is full.
+#: Chunks that `add_all` has under way, and how many bytes of data a chunk of several jobs has.
 _CHUNKS_IN_FLIGHT: Final = 4
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _ITEM_ALLOWED: Final = "(name, data) or (name, data, options)"
@@ -80,19 +80,19 @@ class Queue:
         """Adds however many jobs, `chunk` at a time (each all or none), and yields them in order once on disk."""
         if isinstance(chunk, bool) or not isinstance(chunk, int) or not 1 <= chunk <= ADD_MANY_JOBS_MAX:
             raise InvalidOption("chunk", chunk, f"an int from 1 to {ADD_MANY_JOBS_MAX}")
-        return self._add_all(enumerate(items), chunk)
+        return self._add_all(items, chunk)
 
-    def _add_all(self, items: Iterator[tuple[int, Item]], chunk: int) -> Iterator[Job]:
+    def _add_all(self, items: Iterable[Item], chunk: int) -> Iterator[Job]:
         under_way: deque[tuple[list[NewJob], Call]] = deque()
         broken: Exception | None = None
+        chunks = self._chunks(items, chunk)
         try:
             while True:
                 jobs: list[NewJob] = []
-                if broken is None:
-                    try:
-                        self._fill(jobs, items, chunk)
-                    except Exception as error:  # raised after those that were added before it
-                        broken = error
+                try:
+                    jobs = next(chunks, [])
+                except Exception as error:  # raised after those that were added before it
+                    broken = error
                 if jobs:
                     under_way.append((jobs, self._channel.start(self._request(jobs))))
                 while under_way and (not jobs or len(under_way) >= _CHUNKS_IN_FLIGHT):
@@ -106,14 +106,27 @@ class Queue:
         if broken is not None:
             raise broken
 
-    def _fill(self, jobs: list[NewJob], items: Iterator[tuple[int, Item]], chunk: int) -> None:
+    def _chunks(self, items: Iterable[Item], chunk: int) -> Iterator[list[NewJob]]:
+        """The jobs in lists that a request may hold; one that is large gets a request of its own."""
+        jobs: list[NewJob] = []
         size = 0
-        for index, item in items:
-            job = self._read_item(item, index)
-            jobs.append(job)
-            size += _size(job)
-            if len(jobs) == chunk or size >= _CHUNK_BYTES:
-                return
+        try:
+            for index, item in enumerate(items):
+                job = self._read_item(item, index)
+                if jobs and size + _size(job) > _CHUNK_BYTES:
+                    yield jobs
+                    jobs, size = [], 0
+                jobs.append(job)
+                size += _size(job)
+                if len(jobs) == chunk:
+                    yield jobs
+                    jobs, size = [], 0
+        except Exception:
+            if jobs:
+                yield jobs
+            raise
+        if jobs:
+            yield jobs
 
     def _read_item(self, item: Item, index: int) -> NewJob:
         try:

@@ -109,3 +109,11 @@ def test_a_job_may_carry_all_the_data_that_was_promised(queue):
         "tuple": [1, 2],
         "set": [7],
     }
+
+
+def test_add_all_takes_a_very_large_job_after_others(queue):
+    queue.pause()
+    sizes = [2**20 * 39 // 10, 2**20 * 62, 1]
+    added = list(queue.add_all(("echo", bytes(size)) for size in sizes))
+    assert [len(job.data) for job in added] == sizes
+    assert queue.counts()["waiting"] == 3

@@ -179,9 +179,15 @@ def test_add_all_reads_ahead_only_as_far_as_is_under_way(fake: FakeSupervisor, i
 
 
 def test_add_all_sends_large_items_in_small_chunks(fake: FakeSupervisor, images: Queue) -> None:
-    megabytes = [("resize", b"x" * 3_000_000)] * 4
-    assert len(list(images.add_all(megabytes))) == 4
-    assert [len(request) for request in added(fake)] == [2, 2]
+    sizes = [1_500_000, 2_500_000, 500_000, 20_000_000, 1, 1, 4 * 2**20 - 10, 1]
+    assert len(list(images.add_all(("resize", b"x" * size) for size in sizes))) == 8
+    assert [[len(job.payload) // 1000 for job in jobs] for jobs in added(fake)] == [
+        [1500, 2500],
+        [500],
+        [20_000],
+        [0, 0],
+        [4194, 0],
+    ]
 
 
 def test_add_all_yields_what_was_added_before_a_bad_item(fake: FakeSupervisor, images: Queue) -> None:
@@ -190,6 +196,19 @@ def test_add_all_yields_what_was_added_before_a_bad_item(fake: FakeSupervisor, i
         for job in images.add_all([("resize", 1), ("resize", 2), "bad", ("resize", 3)], chunk=1):
             jobs.append(job)
     assert [job.data for job in jobs] == [1, 2]
+
+
+def test_what_the_iterable_raises_comes_after_what_was_added_before(fake: FakeSupervisor, images: Queue) -> None:
+    def items() -> Iterator[tuple[str, int]]:
+        yield from (("resize", number) for number in range(5))
+        raise OSError("the file ended early")
+
+    jobs = []
+    with pytest.raises(OSError, match="the file ended early"):
+        for job in images.add_all(items(), chunk=2):
+            jobs.append(job)
+    assert [job.data for job in jobs] == list(range(5))
+    assert [len(request) for request in added(fake)] == [2, 2, 1]
 
 
 def test_add_all_passes_on_a_refusal(start: Callable[..., Any], connect: Callable[..., Any]) -> None:
