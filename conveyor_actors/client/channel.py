@@ -267,7 +267,7 @@ class Channel:
                         self._carry(*self._session.silent())
                 frames = self._outgoing()
             if frames:  # not under the lock: the others go on while this wakes ZeroMQ
-                _send(link, frames)
+                self._send(link, frames)
             until = self._ask_at if deadline is None else min(self._ask_at, deadline)
             messages = link.wait(until - now)
             if link.made_anew():
@@ -324,6 +324,14 @@ class Channel:
         if wake and link is not None:  # not under the lock, for it lets the other threads run
             link.wake()
 
+    def _send(self, link: Link, frames: list[bytes]) -> None:
+        for message in pack(frames):
+            try:
+                link.socket.send(message, zmq.NOBLOCK)
+            except zmq.ZMQError:
+                self._check_open()  # by another thread, or by a signal handler between any two steps in here
+                raise
+
     def _doubt(self) -> None:
         """An exception came in the middle of something; takes no lock."""
         self._in_doubt = True
@@ -347,7 +355,7 @@ class Channel:
     def _carry(self, frames: list[bytes], ready: list[Waiter]) -> None:
         assert self._link is not None
         if frames:
-            _send(self._link, frames)
+            self._send(self._link, frames)
         for waiter in ready:
             gate = self._followers.get(waiter)
             if gate is not None:
@@ -379,11 +387,6 @@ class Channel:
     def _no_answer(self, reason: str | None) -> str:
         waited = reason or f"waited {format_duration(self._timeout_ms)}"
         return f"no supervisor answers at {self.address} ({waited}); {START_ONE}"
-
-
-def _send(link: Link, frames: list[bytes]) -> None:
-    for message in pack(frames):
-        link.socket.send(message, zmq.NOBLOCK)
 
 
 def _unpacked(message: bytes) -> list[Raw]:

@@ -69,6 +69,23 @@ def test_close_in_the_middle_of_the_first_contact_ends_it(connect: Connect) -> N
     assert isinstance(joined(running), Closed)
 
 
+@pytest.mark.parametrize("use", ["add", "result", "ping"])
+def test_close_between_asking_and_sending_is_told_as_such(
+    fake: FakeSupervisor, conveyor: Conveyor, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    queue = conveyor.queue("images")
+    job = queue.add("resize", 1)
+    push = conveyor._channel._push
+
+    def close_first() -> None:
+        joined(in_thread(conveyor.close))
+        push()
+
+    monkeypatch.setattr(conveyor._channel, "_push", close_first)
+    with pytest.raises(Closed, match="was closed"):
+        {"add": lambda: queue.add("resize", 2), "result": job.result, "ping": conveyor.ping}[use]()
+
+
 def test_nothing_is_left_open(fake: FakeSupervisor, url: str) -> None:
     with Conveyor(url) as conveyor:
         conveyor.ping()
