@@ -10,6 +10,7 @@ import contextlib
 import grp
 import logging
 import os
+import socket as sockets
 from pathlib import Path
 from typing import Final
 
@@ -90,11 +91,18 @@ class Gateway:
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS_MAX)
             socket.setsockopt(zmq.IPV6, 1)
         self.socket.setsockopt(zmq.SNDHWM, 10_000)
-        for address in config.listen:
-            self._bind(self.socket, address)
-            self._bind(self.events, events_address(address))
+        self._paths: list[Path] = []
+        try:
+            for address in config.listen:
+                self._bind(self.socket, address)
+                self._bind(self.events, events_address(address))
+        except BaseException:
+            self.close()
+            raise
 
     def _bind(self, socket: zmq.Socket[bytes], address: str) -> None:
+        if address.startswith("ipc://") and _is_served(address.removeprefix("ipc://")):
+            raise InvalidConfig(f"another process listens on {address}: stop that one, or change supervisor.listen")
         before = os.umask(0o177)
         try:
             socket.bind(address)
@@ -104,6 +112,7 @@ class Gateway:
             os.umask(before)
         if address.startswith("ipc://"):
             path = Path(address.removeprefix("ipc://"))
+            self._paths.append(path)
             if self._config.socket_group is not None:
                 _give_to_group(path, self._config.socket_group)
             path.chmod(self._config.socket_mode)
@@ -240,10 +249,21 @@ class Gateway:
     def close(self) -> None:
         self.socket.close(_LAST_WORDS_MS)
         self.events.close(_LAST_WORDS_MS)
-        for address in self._config.listen:
-            for each in (address, events_address(address)):
-                if each.startswith("ipc://"):
-                    Path(each.removeprefix("ipc://")).unlink(missing_ok=True)
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+
+def _is_served(path: str) -> bool:
+    """Whether somebody listens there. To bind it all the same would steal it without a word."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def _give_to_group(path: Path, group: str) -> None:

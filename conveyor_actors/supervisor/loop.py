@@ -104,9 +104,9 @@ class Loop:
         self._reactor = Reactor()
         self._zmq = zmq.Context()
         self._zmq.setsockopt(zmq.MAX_SOCKETS, 65_000)
+        self._gateway = Gateway(self._zmq, config.supervisor, self._engine.memory.incarnation)
         address = f"ipc://{data_dir.run / 'workers.sock'}"
         self._switchboard = Switchboard(self._zmq, address)
-        self._gateway = Gateway(self._zmq, config.supervisor, self._engine.memory.incarnation)
         host = Host(
             config.root,
             data_dir.run,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import is_alive
+from processes import is_alive, kill
 
 from conveyor_actors import SupervisorFailed
 
@@ -53,6 +53,24 @@ def test_a_refused_second_supervisor_does_not_disturb_the_first(start, connect, 
     for _ in range(3):
         assert run("--config", config).returncode == EXIT_CANNOT
     assert queue.add("echo", "still here").result("20s") == "still here"
+
+
+def test_a_socket_that_another_supervisor_serves_is_not_taken_from_it(start, connect, home):
+    first = start()
+    config = start.config(supervisor={"data_dir": str(home / "other"), "listen": [first.url]})
+    (home / "second.json").write_text(json.dumps(config))
+    second = run("--config", home / "second.json")
+    assert second.returncode == EXIT_CONFIG
+    assert f"another process listens on {first.url}" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert connect(first).queue("q").add("echo", "still here").result("20s") == "still here"
+
+
+def test_a_socket_that_was_left_behind_is_taken_over(start, connect, home):
+    first = start()
+    kill(first)
+    assert (start.data_dir / "conveyor.sock").is_socket()
+    assert connect(start()).queue("q").add("echo", "here").result("20s") == "here"
 
 
 def test_a_data_dir_that_cannot_be_made_is_named(home, write):
