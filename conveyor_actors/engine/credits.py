@@ -12,20 +12,22 @@ AHEAD_US_MAX: Final = 50_000
 #: A worker that has reported nothing for this long gives back what it has not begun.
 QUIET_US_MAX: Final = 50_000
 HELD_JOBS_MAX: Final = 512
+#: A worker that holds this much data gets nothing behind it: all of it is in memory, here and there, until it is run.
+HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 #: What a job counts whose handler nobody has measured: nothing is put behind it.
 UNKNOWN_US: Final = 1 << 40
 #: What handling one job costs a worker at the least, whatever its handler does.
 OVERHEAD_US: Final = 20
 
 
-def has_room(held: int, load_us: int, estimate_us: int | None, window_us: int = WINDOW_US) -> bool:
-    """Whether a worker that holds `held` jobs of `load_us` in all may get one more that takes `estimate_us`.
+def has_room(held: int, load_us: int, estimate_us: int | None, window_us: int = WINDOW_US, held_bytes: int = 0) -> bool:
+    """Whether a worker that holds `held` jobs of `load_us` and `held_bytes` in all may get one more of `estimate_us`.
 
     The window is never shorter than two ticks, or a slow disk would starve the workers.
     """
     if held == 0:
         return True
-    if estimate_us is None or held >= HELD_JOBS_MAX:
+    if estimate_us is None or held >= HELD_JOBS_MAX or held_bytes >= HELD_BYTES_MAX:
         return False
     if load_us <= window_us and estimate_us <= window_us:
         return True

@@ -58,7 +58,7 @@ def _open_workers(tick: Tick, pool: Pool) -> list[Worker]:
     workers = [
         w
         for w in pool.workers.values()
-        if not w.leases or (not w.recalled and has_room(len(w.leases), w.load_us, 0, tick.window_us))
+        if not w.leases or (not w.recalled and has_room(len(w.leases), w.load_us, 0, tick.window_us, w.held_bytes))
     ]
     workers.sort(key=lambda w: w.load_us)
     return workers
@@ -147,9 +147,10 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
     was_idle = not worker.leases
     while not jobs.exhausted and len(tasks) < fair:
         handler = jobs.handler
-        if not has_room(len(worker.leases), worker.load_us, handler.estimate_us, tick.window_us):
+        if not has_room(len(worker.leases), worker.load_us, handler.estimate_us, tick.window_us, worker.held_bytes):
             break
         number, record = jobs.number, jobs.record
+        payload = tick.payload(number, record)
         token = memory.next_token
         memory.next_token = token + 1
         lease = Lease(token, number, record, queue, key, worker)
@@ -160,6 +161,8 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         batch.members[token] = number
         memory.leases[token] = memory.active[number] = worker.leases[token] = lease
         worker.load_us += lease.estimate_us
+        lease.payload_bytes = len(payload)
+        worker.held_bytes += lease.payload_bytes
         options = effective_options(record, handler)
         tasks.append(
             Task(
@@ -167,7 +170,7 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
                 record.id or str(number),
                 queue.name,
                 record.name,
-                tick.payload(number, record),
+                payload,
                 record.attempts_made,
                 record.stalled_count,
                 options.attempts or 1,

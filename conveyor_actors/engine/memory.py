@@ -81,7 +81,7 @@ class Batch:
 class Lease:
     """An active job. `record` is the job's, with state ACTIVE, as it is nowhere on disk."""
 
-    __slots__ = ("batch", "estimate_us", "handler", "number", "queue", "record", "token", "worker")
+    __slots__ = ("batch", "estimate_us", "handler", "number", "payload_bytes", "queue", "record", "token", "worker")
 
     def __init__(
         self, token: int, number: int, record: JobRecord, queue: Queue, batch: int, worker: Worker | None
@@ -93,6 +93,7 @@ class Lease:
         self.batch = batch
         self.worker = worker
         self.estimate_us = 0
+        self.payload_bytes = 0
         self.handler: Handler | None = None
 
 
@@ -121,9 +122,9 @@ class Pool:
 
 
 class Worker:
-    """A worker that can take jobs. `load_us` is the estimated time of what it holds."""
+    """A worker that can take jobs. `load_us` is the estimated time of what it holds, `held_bytes` its data."""
 
-    __slots__ = ("id", "leases", "load_us", "pid", "pool", "quiet_since_us", "recalled")
+    __slots__ = ("held_bytes", "id", "leases", "load_us", "pid", "pool", "quiet_since_us", "recalled")
 
     def __init__(self, id: str, pool: Pool, pid: int) -> None:
         self.id = id
@@ -131,6 +132,7 @@ class Worker:
         self.pid = pid
         self.leases: dict[int, Lease] = {}
         self.load_us = 0
+        self.held_bytes = 0
         self.quiet_since_us = 0
         self.recalled = False  # it is busy for long: nothing more until it reports
 

@@ -14,9 +14,19 @@ from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import CLAIM, RECALL, move
 from conveyor_actors.errors import StoreError
 from conveyor_actors.store import tables as t
-from conveyor_actors.store.tables import META_KEY, SCHEMA_VERSION, TOTALS_KEY, Meta, Tables, Totals
+from conveyor_actors.store.tables import (
+    HAS_PAYLOAD,
+    META_KEY,
+    SCHEMA_VERSION,
+    TOTALS_KEY,
+    JobRecord,
+    Meta,
+    Tables,
+    Totals,
+)
 
 _TOKENS_PER_INCARNATION = 1 << 40
+_SEAL_BYTES = len(t.seal(b""))
 
 
 def begin_incarnation(tables: Tables, now_ms: int) -> Meta:
@@ -83,7 +93,7 @@ def _load_leases(tables: Tables, memory: Memory) -> None:
     memory.leases, memory.active, memory.batches = {}, {}, {}
     for worker in memory.workers.values():
         worker.leases = {}
-        worker.load_us = 0
+        worker.load_us = worker.held_bytes = 0
         worker.recalled = False
     cursor = tables.leases.cursor()
     found = cursor.first()
@@ -112,8 +122,18 @@ def _load_lease(tables: Tables, memory: Memory, key: int, batch: Batch, token: i
     if worker is not None:
         known_us = None if lease.handler is None else lease.handler.estimate_us
         lease.estimate_us = UNKNOWN_US if known_us is None else known_us
+        lease.payload_bytes = _payload_bytes(tables, number, record)
         worker.leases[token] = lease
         worker.load_us += lease.estimate_us
+        worker.held_bytes += lease.payload_bytes
+
+
+def _payload_bytes(tables: Tables, number: int, record: JobRecord) -> int:
+    if not record.flags & HAS_PAYLOAD:
+        return len(record.payload)
+    sealed = tables.payloads.get(t.number_key(number))
+    assert sealed is not None, "a job without its payload"
+    return len(sealed) - _SEAL_BYTES
 
 
 def recover(tick: Tick, survivors: list[Survivor]) -> None:

@@ -76,6 +76,8 @@ def _check_leases(snapshot: Snapshot, engine: Engine, expected: Expectations) ->
         of_worker = {token for token, (_, holder) in snapshot.leases.items() if holder == worker.id}
         assert set(worker.leases) == of_worker
         assert worker.load_us == sum(lease.estimate_us for lease in worker.leases.values())
+        held = [expected.by_token[token].new.payload for token in worker.leases]
+        assert worker.held_bytes == sum(map(len, held))
     return leased
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from conveyor_actors.engine.credits import (
     AHEAD_US_MAX,
+    HELD_BYTES_MAX,
     HELD_JOBS_MAX,
     OVERHEAD_US,
     UNKNOWN_US,
@@ -52,6 +53,12 @@ def test_a_slow_disk_makes_the_window_longer() -> None:
 def test_no_worker_holds_more_than_so_many() -> None:
     assert has_room(HELD_JOBS_MAX - 1, 0, 0)
     assert not has_room(HELD_JOBS_MAX, 0, 0)
+
+
+def test_and_it_never_holds_much_more_data_than_a_few_megabytes() -> None:
+    assert has_room(1, 0, 0, held_bytes=HELD_BYTES_MAX - 1)
+    assert not has_room(1, 0, 0, held_bytes=HELD_BYTES_MAX)
+    assert has_room(0, 0, 0, held_bytes=0)
 
 
 def test_one_job_of_medium_length_may_lie_ahead() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from conveyor_actors.engine.inputs import PoolDown
 from conveyor_actors.engine.memory import Settings
+from conveyor_actors.wire import SetPaused
 
-from .harness import Host, settings, success
+from .harness import Host, new, settings, success
 
 
 def test_a_pool_prefers_its_queues_in_their_order(make_host: Callable[[Settings], Host]) -> None:
@@ -86,3 +87,31 @@ def test_a_task_says_all_a_worker_needs(host: Host) -> None:
     task = host.tasks[id][-1]
     assert (task.id, task.queue, task.name, task.payload) == (id, "q", "work", b"\xc0")
     assert (task.attempts_made, task.stalled_count, task.attempts) == (0, 1, 1)
+
+
+def test_large_payloads_are_handed_out_a_few_megabytes_at_a_time(host: Host) -> None:
+    host.report(success(host.token(host.add("work")[0]), us=1))
+    ids = [host.add(new(payload=bytes(1_000_000)))[0] for _ in range(7)]
+    assert [id for id in ids if id in host.tasks] == ids[:5]
+    host.report(success(host.token(ids[0]), us=1))  # four left, less than 4 MiB
+    assert host.dispatched() == {"w1": [ids[5]]}
+    host.decide()
+    host.store.abort()
+    host.engine.reload(host.store.begin())
+    assert host.engine.memory.workers["w1"].held_bytes == 5_000_000
+    for id in ids[1:6]:
+        host.report(success(host.token(id), us=1))
+    assert host.engine.memory.workers["w1"].held_bytes == 1_000_000
+    assert host.counts() == {"active": 1, "completed": 7}
+
+
+def test_a_batch_of_large_payloads_is_divided_among_ticks(host: Host) -> None:
+    host.report(success(host.token(host.add("work")[0]), us=1))
+    host.ask(SetPaused("q", True))
+    ids = host.add(*[new(payload=bytes(1_000_000))] * 12, *["work"] * 3)
+    host.ask(SetPaused("q", False))
+    assert host.dispatched() == {"w1": ids[:5]}
+    host.report(*(success(host.token(id), us=1) for id in ids[:5]))
+    assert host.dispatched() == {"w1": ids[5:10]}
+    host.report(*(success(host.token(id), us=1) for id in ids[5:10]))
+    assert host.dispatched() == {"w1": ids[10:]}
