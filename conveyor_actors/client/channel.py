@@ -109,7 +109,10 @@ class Channel:
             raise
         if not answered:
             self.give_up(call)
-            raise self._unanswered(call)
+            with self._lock:
+                self._tidy()  # so that nobody sends it after it was told whether it was sent
+            if not call.ready:
+                raise self._unanswered(call)
         call.check()
         if not isinstance(call.answer, kind):
             raise ProtocolError(f"the supervisor answered {type(call.answer).__name__} and not {kind.__name__}")
@@ -272,6 +275,7 @@ class Channel:
             messages = link.wait(until - now)
             if link.made_anew():
                 with self._lock:
+                    self._tidy()
                     self._carry(*self._session.reconnected())
             if messages:
                 self._ask_at = monotonic() + SILENCE_S
@@ -287,6 +291,7 @@ class Channel:
             except zmq.Again:
                 return
             with self._lock:
+                self._tidy()
                 for frame in _unpacked(message):
                     self._carry(*self._session.received(frame))
                 if waiter.ready and not self._followers:
@@ -340,6 +345,7 @@ class Channel:
     # -- under the lock -----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
+        self._tidy()
         self._carry(self._outgoing(), [])
 
     def _outgoing(self) -> list[bytes]:

@@ -209,6 +209,44 @@ def test_a_change_that_was_never_sent_has_no_unknown_outcome(start: Start, conne
         conveyor.queue("images").pause()
 
 
+def test_a_change_that_was_told_as_never_sent_is_not_sent_later_either(start: Start, connect: Connect) -> None:
+    first = start()
+    conveyor = connect(timeout="300ms")
+    queue = conveyor.queue("images")
+    job = queue.add("resize", 1)
+    leading = in_thread(job.result)
+    first.await_request(wire.WaitJobs)
+    first.kill()
+    with pytest.raises(SupervisorUnreachable):
+        queue.add("resize", 2)
+    second = start(store=first.store)
+    second.await_request(wire.WaitJobs)  # it comes after all the requests that are repeated
+    second.end([("images", job.id)], "done")
+    assert joined(leading) == "done"
+    assert second.count(wire.AddJobs) == 0 and len(second.store.jobs) == 1
+
+
+def test_what_was_given_up_is_not_repeated_to_a_supervisor_that_forgot_this_client(
+    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = start(ignored={wire.AddJobs})
+    conveyor = connect()
+    channel = conveyor._channel
+    given_up = channel.start(wire.AddJobs("images", [wire.NewJob("resize", b"\xc0")]))
+    fake.await_request(wire.AddJobs)
+    fake.forget_clients()
+    send = fake._send
+
+    def give_up_first(route: bytes, no: int, body: wire.ReplyBody) -> None:
+        if isinstance(body, wire.Reset):
+            channel.give_up(given_up)
+        send(route, no, body)
+
+    monkeypatch.setattr(fake, "_send", give_up_first)
+    assert conveyor.ping() < DEADLINE_S
+    assert (fake.count(wire.Hello), fake.count(wire.AddJobs)) == (2, 1)
+
+
 def test_an_answer_that_comes_too_late_disturbs_nobody(start: Start, connect: Connect) -> None:
     fake = start(ignored={wire.GetCounts})
     conveyor = connect(timeout="100ms")
