@@ -6,12 +6,14 @@ from conveyor_actors.engine.memory import Queue
 from conveyor_actors.engine.ordering import enqueue, order_of, put_off
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.errors import InvalidPayload, ProtocolError, StoreFull
-from conveyor_actors.model import ADD_MANY_BYTES_MAX, DELAYED, EVENT_CODE, NAME_BYTES_MAX, WAITING
+from conveyor_actors.model import ADD_MANY_BYTES_MAX, DELAYED, EVENT_CODE, NAME_BYTES_MAX, WAITING, RunOptions
+from conveyor_actors.options import ATTEMPTS_MAX
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import HAS_NAME, HAS_PAYLOAD, INLINE_BYTES_MAX, JobRecord, number_key
 from conveyor_actors.wire import Added, AddedJob, AddJobs, NewJob
 
 _DUPLICATED_EVENT = EVENT_CODE["duplicated"]
+_NUMBER_MAX = 2**63 - 1
 
 
 def add_jobs(tick: Tick, request: AddJobs) -> Added:
@@ -63,8 +65,31 @@ def _check(tick: Tick, request: AddJobs) -> None:
             check_name("id", new.id)
             if new.id.isdecimal():
                 raise ProtocolError(f"the id {new.id!r} is all digits; such ids are generated")
+        if new.options is not None:
+            _check_options(new.options)
     if total > ADD_MANY_BYTES_MAX and len(request.jobs) > 1:
         raise InvalidPayload(f"the data of {len(request.jobs)} jobs has {total} bytes; add them in smaller chunks")
+
+
+def _check_options(options: RunOptions) -> None:
+    """Only that the engine can count with them: a client refuses more, and says more about it."""
+    _check_number("attempts", options.attempts, 1, ATTEMPTS_MAX)
+    backoff = options.backoff
+    if backoff is not None:
+        _check_number("backoff.delay_ms", backoff.delay_ms, 0, _NUMBER_MAX)
+        _check_number("backoff.max_ms", backoff.max_ms, 0, _NUMBER_MAX)
+        _check_number("backoff.jitter", backoff.jitter, 0, 1)
+    for what, keep in (
+        ("remove_on_complete", options.remove_on_complete),
+        ("remove_on_fail", options.remove_on_fail),
+    ):
+        if keep is not None:
+            _check_number(what, keep.count, 0, _NUMBER_MAX)
+
+
+def _check_number(what: str, value: float | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise ProtocolError(f"{what} is {value}; it has to be from {least} to {most}")
 
 
 def check_name(what: str, text: str) -> None:

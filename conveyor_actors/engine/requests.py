@@ -18,6 +18,7 @@ from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import FORGET_CLIENT, number_key
 from conveyor_actors.wire import (
     MUTATIONS,
+    UNANSWERED_REQUESTS_MAX,
     AddJobs,
     Done,
     GetCounts,
@@ -49,9 +50,14 @@ def answer(tick: Tick, said: ClientSays) -> None:
     if known is None and said.no < client.low:  # a late copy, from a connection that was given up
         known = encode(Refused(ProtocolError.__name__, f"request {said.no} was answered before"))
     if known is None:
+        low = max(client.low, min(said.low, said.no))
+        replies = {no: reply for no, reply in client.replies.items() if no >= low}
+        if len(replies) >= UNANSWERED_REQUESTS_MAX:
+            told = f"{len(replies)} replies are kept for this client already: say with `low` which of them arrived"
+            _reply(tick, said, encode(Refused(ProtocolError.__name__, told)))
+            return
         known = encode(_carry_out(tick, said))
-        client.low = max(client.low, min(said.low, said.no))
-        client.replies = {no: reply for no, reply in client.replies.items() if no >= client.low}
+        client.low, client.replies = low, replies
         client.replies[said.no] = known
         client.seen_ms = tick.now_ms
         tick.dirty_clients.add(said.client)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
-from conveyor_actors.wire import LISTED_MAX, Ping, Request, decode_request, encode, pack, unpack
+from conveyor_actors.options import METADATA_BYTES_MAX, new_job
+from conveyor_actors.wire import LISTED_MAX, AddJobs, NewJob, Ping, Request, decode_request, encode, pack, unpack
 
 
 def taken_apart(messages: list[bytes]) -> list[list[bytes]]:
@@ -38,3 +41,27 @@ def test_a_large_one_goes_alone_and_small_ones_share_what_there_is_room_for() ->
 def test_what_is_no_such_list_is_refused(message: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         unpack(message)
+
+
+def test_whatever_a_user_may_say_of_a_job_travels() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    metadata = {"k": "x" * (METADATA_BYTES_MAX - 6)}
+    jobs = [new_job("n", b"", {"delay": "36525 days", "metadata": metadata}), new_job("n", b"", {"at": last})]
+    assert decode_request(encode(Request(1, 1, AddJobs("q", jobs)))).body == AddJobs("q", jobs)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        NewJob("n", b"", delay_ms=2**64 - 1),
+        NewJob("n", b"", delay_ms=2**53),
+        NewJob("n", b"", due_ms=2**64 - 1),
+        NewJob("n", b"", due_ms=2**48),
+        NewJob("n", b"", due_ms=-1),
+        NewJob("n", b"", priority=2**31),
+        NewJob("n", b"", metadata=bytes(METADATA_BYTES_MAX + 1)),
+    ],
+)
+def test_a_job_that_nobody_could_count_with_is_refused(job: NewJob) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_request(encode(Request(1, 1, AddJobs("q", [job]))))

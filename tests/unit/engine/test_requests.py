@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 
 from conveyor_actors.engine.requests import CLIENT_KEPT_MS
+from conveyor_actors.model import Backoff, Keep, RunOptions
 from conveyor_actors.store import tables as t
-from conveyor_actors.wire import Added, AddJobs, Body, Done, GetCounts, GetQueues, Queues, Refused, SetPaused
+from conveyor_actors.wire import (
+    UNANSWERED_REQUESTS_MAX,
+    Added,
+    AddJobs,
+    Body,
+    Done,
+    GetCounts,
+    GetQueues,
+    Queues,
+    Refused,
+    SetPaused,
+)
 
 from .harness import Host, new
 
@@ -115,3 +127,38 @@ def test_pausing_twice_is_pausing_once(empty: Host) -> None:
     assert empty.ask(SetPaused("q", True)) == Done()
     assert empty.ask(SetPaused("q", True)) == Done()
     assert empty.events == [("paused", None)]
+
+
+def test_no_more_replies_are_kept_than_a_client_may_have_unanswered(empty: Host) -> None:
+    for no in range(1, UNANSWERED_REQUESTS_MAX + 1):
+        empty.ask(ADD, no=no, low=1)
+    before = empty.dump()
+    refused = empty.ask(ADD, no=1_000, low=1)
+    assert isinstance(refused, Refused)
+    assert (refused.error, "256 replies are kept" in refused.message) == ("ProtocolError", True)
+    assert empty.dump() == before
+    assert isinstance(empty.ask(ADD, no=7, low=1), Added)  # what is kept is still told
+    assert isinstance(empty.ask(ADD, no=1_000, low=2), Added)
+    record = stored(empty, 1)
+    assert record is not None
+    assert (len(record.replies), record.low) == (UNANSWERED_REQUESTS_MAX, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RunOptions(attempts=0),
+        RunOptions(attempts=2**64 - 1),
+        RunOptions(backoff=Backoff("linear", -(2**63))),
+        RunOptions(backoff=Backoff("exponential", 2**64 - 1)),
+        RunOptions(backoff=Backoff("fixed", 5, -1)),
+        RunOptions(backoff=Backoff("fixed", 5, jitter=float("nan"))),
+        RunOptions(remove_on_complete=Keep(-1)),
+        RunOptions(remove_on_fail=Keep(2**64 - 1)),
+    ],
+)
+def test_options_that_nobody_could_count_with_are_refused(empty: Host, options: RunOptions) -> None:
+    refused = empty.ask(AddJobs("q", [new(), new(options=options)]))
+    assert isinstance(refused, Refused)
+    assert (refused.error, "it has to be from" in refused.message) == ("ProtocolError", True)
+    assert empty.rows("jobs") == 0
