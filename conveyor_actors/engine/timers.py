@@ -1,6 +1,8 @@
 """What is due: delays that are over, and what need not be kept any longer.
 
-Invariant: nothing fires before its time. A tick does a bounded part; the rest keeps the next wake-up in the past.
+Invariant: nothing fires before its time. Now is known in whole milliseconds, rounded down, and so is all that was
+counted from a now: a time has surely come when its millisecond is over. A tick does a bounded part; the rest keeps the
+next wake-up in the past.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def fire_due(tick: Tick) -> None:
     left = _FIRED_MAX
     while left > 0 and cursor.first():
         due_ms, kind, ref = t.read_timer(cursor.key())
-        if due_ms > tick.now_ms:
+        if due_ms >= tick.now_ms:
             return
         tick.tables.timers.delete_at(cursor)
         left -= 1
@@ -37,8 +39,9 @@ def fire_due(tick: Tick) -> None:
 
 
 def next_due_ms(tick: Tick) -> int | None:
+    """The first millisecond in which something fires."""
     cursor = tick.tables.timers.cursor()
-    return t.read_timer(cursor.key())[0] if cursor.first() else None
+    return t.read_timer(cursor.key())[0] + 1 if cursor.first() else None
 
 
 def _promote(tick: Tick, number: int, due_ms: int) -> None:

@@ -48,7 +48,7 @@ def test_a_backoff_delays_the_next_attempt(host: Host) -> None:
     (id,) = host.add(new(options=RunOptions(2, Backoff("fixed", 200))))
     host.fail(id)
     assert (host.job(id).state, host.job(id).due_ms) == (2, BEGIN_MS + 200)
-    host.later(199)
+    host.later(200)
     assert host.job(id).state == 2
     host.later(1)
     assert host.job(id).state == 3
@@ -90,7 +90,7 @@ def test_what_add_does_not_say_the_handler_says(empty: Host) -> None:
     assert (empty.job(plain).state, empty.job(plain).attempts) == (2, 3)
     empty.fail(own)
     assert (empty.job(own).state, empty.job(own).attempts) == (2, 2)  # the backoff is still the handler's
-    empty.later(100)
+    empty.later(101)
     empty.fail(plain)
     empty.fail(own)
     assert (empty.job(plain).state, empty.job(own).state) == (2, 5)

@@ -85,7 +85,7 @@ def test_a_great_many_are_trimmed_bit_by_bit(host: Host) -> None:
 
 def test_a_removed_job_still_answers_those_who_wait_for_a_minute(host: Host) -> None:
     (id,) = run(host, new(options=AT_ONCE), outcome=lambda token: success(token, b"\x05" * 1_000))
-    host.later(KEPT_MS - 1)
+    host.later(KEPT_MS)
     answer = host.ask(WaitJobs([("q", id)]))
     assert isinstance(answer, Registered)
     assert [(job.id, job.result, job.removed) for job in answer.ended] == [(id, b"\x05" * 1_000, True)]
@@ -101,7 +101,7 @@ def test_after_that_minute_nothing_of_it_is_left(host: Host) -> None:
     assert {name: host.rows(name) for name in ("jobs", "payloads", "results", "history", "names")} == {
         "jobs": 1, "payloads": 1, "results": 1, "history": 1, "names": 1,
     }  # fmt: skip
-    host.later(KEPT_MS)
+    host.later(KEPT_MS + 1)
     left = {
         name: host.rows(name) for name in ("jobs", "payloads", "results", "history", "names", "by_state", "waiting")
     }
@@ -112,7 +112,7 @@ def test_forgetting_one_job_leaves_the_history_of_the_next(host: Host) -> None:
     gone, kept = host.add(new(options=RunOptions(2, remove_on_fail=Keep(0))), new(options=RunOptions(2)))
     for id in (gone, gone, kept, kept):
         host.fail(id)
-    host.later(KEPT_MS)
+    host.later(KEPT_MS + 1)
     assert host.rows("history") == 2
     history = host.ask(GetHistory(("q", kept)))
     assert isinstance(history, History)
@@ -125,7 +125,7 @@ def test_the_id_of_a_removed_job_can_be_used_again_at_once(host: Host) -> None:
     added = host.ask(AddJobs("q", [new(id="mine", payload=b"\x02")]))
     assert added.listed[0].created  # type: ignore[union-attr, index]
     assert host.job("mine").payload == b"\x02"
-    host.later(KEPT_MS)  # the first is forgotten now, and the name stays with the second
+    host.later(KEPT_MS + 1)  # the first is forgotten now, and the name stays with the second
     assert host.job("mine").payload == b"\x02"
     host.complete("mine")
     assert host.job("mine").state == 4
@@ -146,7 +146,7 @@ def test_jobs_with_a_long_history_are_forgotten_a_few_in_a_tick(host: Host) -> N
     for id in ids:
         for _ in range(400):
             host.fail(id)
-    host.later(KEPT_MS)
+    host.later(KEPT_MS + 1)
     assert host.rows("jobs") == 2
     assert host.rows("history") == 800
     assert host.engine.wake_ms is not None
