@@ -89,7 +89,6 @@ class Channel:
                     room = self._session.room() if self._session.full else None
                     if room is None:
                         call = self._session.request(body)
-                        call.deadline = deadline
                 if room is None:
                     self._push()
                     return call
@@ -101,9 +100,9 @@ class Channel:
                 raise SupervisorUnreachable(self._no_answer("the requests before this one were not answered"))
 
     def finish(self, call: Call, kind: type[Answer]) -> Answer:
-        """The answer to what was asked by `start`."""
+        """The answer to what was asked by `start`. Its time begins now: the caller may have been busy elsewhere."""
         try:
-            answered = self._await(call, call.deadline)
+            answered = self._await(call, monotonic() + self.timeout_s)
         except BaseException:
             self.give_up(call)
             raise
@@ -134,12 +133,18 @@ class Channel:
             raise
 
     def take(self, wait: Wait, deadline: float | None) -> list[tuple[Ref, JobView | None]]:
-        """Those that have ended since the last time, at least one; none at all if that takes beyond the deadline."""
+        """Those that have ended since the last time, at least one; none at all if that takes beyond the deadline.
+
+        Whether they had ended before the wait is a question like others, and its answer has the connection's own time.
+        """
+        answer_until = monotonic() + self.timeout_s
         if not self._await(wait, deadline):
-            return []
+            with self._lock:
+                self._session.overdue(wait)
+            self._await(wait, answer_until)
         with self._lock:
             wait.check()
-            return wait.take()
+            return self._session.take(wait)
 
     def give_up(self, waiter: Waiter) -> None:
         """Nobody will ask for this any more. Takes no lock: the garbage collector may call it, anywhere."""
@@ -259,8 +264,7 @@ class Channel:
         assert link is not None, "nobody waits before there is a link"
         while True:
             now = monotonic()
-            if deadline is not None and now >= deadline:
-                return False
+            late = deadline is not None and now >= deadline  # then what has arrived is still taken
             with self._lock:
                 self._woken = False
                 self._tidy()
@@ -282,6 +286,8 @@ class Channel:
                 self._receive(link, waiter)
             if waiter.ready or self._closed:
                 return True
+            if late:
+                return False
 
     def _receive(self, link: Link, waiter: Waiter) -> None:
         """Reads what there is; no more than needed if nobody else waits."""

@@ -68,7 +68,7 @@ class Waiter:
 class Call(Waiter):
     """A request on its way to its answer."""
 
-    __slots__ = ("answer", "deadline", "frame", "kind", "no", "sent")
+    __slots__ = ("answer", "frame", "kind", "no", "sent")
 
     def __init__(self, no: int, kind: type[Message], frame: bytes) -> None:
         super().__init__()
@@ -77,7 +77,6 @@ class Call(Waiter):
         self.frame = frame
         self.sent = False
         self.answer: ReplyBody | None = None
-        self.deadline = 0.0
 
     @property
     def outcome_unknown(self) -> bool:
@@ -114,6 +113,9 @@ class Session:
         self._watched: dict[Ref, list[Wait]] = {}
         self._unregistered: dict[Ref, None] = {}
         self._registering: dict[int, list[Ref]] = {}
+        # Watched jobs of which the supervisor has never told yet whether they had ended before.
+        self._unanswered: set[Ref] = set()
+        self._overdue: dict[Wait, None] = {}
         self._greeters: list[Waiter] = []
         self._crowd: list[Waiter] = []
 
@@ -158,9 +160,20 @@ class Session:
             if waits is None:
                 self._watched[ref] = [wait]
                 self._unregistered[ref] = None
+                self._unanswered.add(ref)
             else:
                 waits.append(wait)
         return wait
+
+    def overdue(self, wait: Wait) -> None:
+        """Its time is over: until `take` it is ready, if with nothing, once all its jobs were told of."""
+        self._overdue[wait] = None
+        self._answered()
+
+    def take(self, wait: Wait) -> list[tuple[Ref, JobView | None]]:
+        """What has ended since the last time."""
+        self._overdue.pop(wait, None)
+        return wait.take()
 
     def give_up(self, waiter: Waiter) -> list[Waiter]:
         """Nobody waits for this any more. Gives who is ready because of that."""
@@ -169,6 +182,7 @@ class Session:
             if not waiter.sent and waiter in self._unsent:
                 self._unsent.remove(waiter)
         elif isinstance(waiter, Wait):
+            self._overdue.pop(waiter, None)
             for ref in waiter.refs:
                 waits = self._watched.get(ref, [])
                 if waiter in waits:
@@ -176,6 +190,7 @@ class Session:
                     if not waits:
                         del self._watched[ref]
                         self._unregistered.pop(ref, None)
+                        self._unanswered.discard(ref)
         else:
             for waiting in (self._greeters, self._crowd):
                 if waiter in waiting:
@@ -263,7 +278,9 @@ class Session:
             refs = self._registering.pop(reply.no, [])
             ended = self._ended((view.queue, view.id, view) for view in body.ended)
             ended += self._ended((queue, id, None) for queue, id in body.missing)
-            return self._register_again(refs[len(refs) - body.left :]), ended
+            told = len(refs) - body.left
+            self._unanswered.difference_update(refs[:told])
+            return self._register_again(refs[told:]), [*ended, *self._answered()]
         if isinstance(body, Welcome):
             return [], self._welcomed(reply.no, body)
         if isinstance(body, Refused):
@@ -293,7 +310,15 @@ class Session:
                 wait.refs.pop(ref, None)
                 touched[wait] = None
             self._watched.pop(ref, None)
+            self._unanswered.discard(ref)
         return list(touched)
+
+    def _answered(self) -> list[Waiter]:
+        answered = [wait for wait in self._overdue if self._unanswered.isdisjoint(wait.refs)]
+        for wait in answered:
+            wait.ready = True
+            del self._overdue[wait]
+        return list(answered)
 
     def _refused(self, reply: Reply, refused: Refused) -> list[Waiter]:
         error = error_of(refused)

@@ -18,6 +18,15 @@ def test_the_result_of_a_job_that_ended_before_it_was_asked_for(conveyor, queue)
     assert queue.get(job.id).returnvalue == {"a": [1, None]}
 
 
+def test_the_result_of_a_job_that_ended_before_needs_no_time(conveyor, queue):
+    job, removed = queue.add("echo", 1), queue.add("echo", 2, remove_on_complete=True)
+    until(lambda: conveyor.info().totals["completed"] == 2)
+    assert removed.result(timeout=0) == 2
+    assert queue.get(job.id).wait(0) == "completed"
+    assert job.result(timeout=0) == 1
+    assert list(queue.as_completed([job, removed], timeout=0)) == [job, removed]
+
+
 def test_a_result_can_be_asked_for_again_and_again(queue):
     job = queue.add("echo", 7)
     assert [job.result("20s") for _ in range(3)] == [7, 7, 7]

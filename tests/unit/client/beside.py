@@ -1,8 +1,9 @@
-"""Calls made beside a test, in threads of their own."""
+"""What goes on beside a test: calls in threads of their own, and time."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,3 +30,16 @@ def joined(running: tuple[threading.Thread, list[Any]]) -> Any:
     thread.join(DEADLINE_S)
     assert not thread.is_alive(), "the call never came back"
     return outcome[0]
+
+
+class Clock:
+    """Real time, and what a caller lets pass while it is busy elsewhere."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.passed_s
+
+    def pass_an_hour(self) -> None:
+        self.passed_s += 3600

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beside import Clock
 from fake_supervisor import FakeSupervisor
 
 from conveyor_actors import Conveyor
+from conveyor_actors.client import channel, completion, job
 
 
 @pytest.fixture
@@ -56,3 +58,12 @@ def connect(url: str) -> Iterator[Callable[..., Conveyor]]:
 @pytest.fixture
 def conveyor(fake: FakeSupervisor, connect: Callable[..., Conveyor]) -> Conveyor:
     return connect(timeout="20s")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the client."""
+    clock = Clock()
+    for module in (channel, completion, job):
+        monkeypatch.setattr(module, "monotonic", clock)
+    return clock

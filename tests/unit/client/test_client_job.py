@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from beside import Clock, in_thread, joined
 from fake_supervisor import AT_MS, DEADLINE_S, FakeSupervisor
 
 from conveyor_actors import (
@@ -131,6 +132,40 @@ def test_a_wait_that_takes_too_long_names_the_job_and_the_time(fake: FakeSupervi
     assert job.result("20s") == 5
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_what_has_ended_before_needs_no_time(
+    fake: FakeSupervisor, conveyor: Conveyor, images: Queue, others: bool
+) -> None:
+    ended, failed, removed, running = images.add_many([("resize", number) for number in range(4)])
+    waiting = in_thread(running.result) if others else None
+    fake.end([("images", ended.id)], {"thumb": "t"})
+    fake.end([("images", failed.id)], failure=failure("error", "E"))
+    del fake.store.jobs[3]
+    assert ended.wait(0) == "completed" and images.get(ended.id).result(timeout=0) == {"thumb": "t"}  # type: ignore[union-attr]
+    with pytest.raises(JobFailed):
+        failed.result(timeout=0)
+    with pytest.raises(JobRemoved):
+        removed.result(timeout=0)
+    for _ in range(2):
+        with pytest.raises(WaitTimeout):
+            running.result(timeout=0)
+    assert list(images.as_completed([ended, failed], timeout=0)) == [ended, failed]
+    fake.end([("images", running.id)], 1)
+    assert waiting is None or joined(waiting) == 1
+
+
+def test_whether_a_job_has_ended_is_answered_in_the_connections_own_time(
+    start: Callable[..., FakeSupervisor], connect: Callable[..., Conveyor]
+) -> None:
+    fake = start(ignored={wire.WaitJobs})
+    job = connect(timeout="1s").queue("images").add("resize", 1)
+    started = time.monotonic()
+    with pytest.raises(WaitTimeout, match="after 0s"):
+        job.result(timeout=0)
+    assert 1 <= time.monotonic() - started < DEADLINE_S
+    assert fake.count(wire.WaitJobs) == 1
+
+
 def test_a_job_that_is_removed_while_somebody_waits_is_told_as_removed(fake: FakeSupervisor, images: Queue) -> None:
     job = images.add("resize", 1)
     gone = fake.store.jobs[1]
@@ -208,6 +243,23 @@ def test_as_completed_has_a_time_limit_and_can_be_left(fake: FakeSupervisor, con
     del left
     conveyor.ping()
     assert conveyor._channel._session._watched == {}
+
+
+def test_as_completed_gives_what_lies_in_the_socket_when_its_time_is_over(
+    fake: FakeSupervisor, conveyor: Conveyor, images: Queue, clock: Clock
+) -> None:
+    jobs = images.add_many([("resize", number) for number in range(4)])
+    fake.end([("images", "1")], 1)
+    done = images.as_completed(jobs, "10s")
+    assert next(done) is jobs[0]
+    clock.pass_an_hour()
+    link = conveyor._channel._link
+    for number in ("2", "3"):
+        fake.end([("images", number)], 1)
+        assert link is not None and link.socket.poll(DEADLINE_S * 1000)
+        assert next(done).id == number
+    with pytest.raises(WaitTimeout, match="1 of 4 jobs had not ended after 10s"):
+        next(done)
 
 
 def test_as_completed_raises_for_a_removed_job_and_knows_only_jobs(fake: FakeSupervisor, images: Queue) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from beside import Clock
 from fake_supervisor import FakeSupervisor
 
 from conveyor_actors import Conveyor, InvalidOption, InvalidPayload, Queue, StoreFull, exponential, handler, wire
@@ -176,6 +177,34 @@ def test_add_all_reads_ahead_only_as_far_as_is_under_way(fake: FakeSupervisor, i
     jobs = images.add_all(items(), chunk=10)
     assert next(jobs).id == "1" and read == 40
     jobs.close()  # type: ignore[attr-defined]
+
+
+def test_add_all_has_all_the_time_that_its_consumer_takes(fake: FakeSupervisor, images: Queue, clock: Clock) -> None:
+    jobs = []
+    for job in images.add_all((("resize", number) for number in range(100)), chunk=10):
+        jobs.append(job.data)
+        clock.pass_an_hour()
+    assert jobs == list(range(100))
+    assert [len(request) for request in added(fake)] == [10] * 10
+
+
+def test_add_all_has_all_the_time_that_its_iterable_takes_also_across_a_restart(
+    start: Callable[..., Any], connect: Callable[..., Any], clock: Clock
+) -> None:
+    first = start(unanswered={wire.AddJobs})
+    images = connect().queue("images")
+    started: list[FakeSupervisor] = []
+
+    def items() -> Iterator[tuple[str, int]]:
+        yield "resize", 1
+        first.await_request(wire.AddJobs)
+        first.kill()
+        clock.pass_an_hour()
+        started.append(start(store=first.store))
+        yield "resize", 2
+
+    assert [job.data for job in images.add_all(items(), chunk=1)] == [1, 2]
+    assert len(added(started[0])) == 2
 
 
 def test_add_all_sends_large_items_in_small_chunks(fake: FakeSupervisor, images: Queue) -> None:

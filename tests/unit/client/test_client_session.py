@@ -147,6 +147,47 @@ def test_a_registration_tells_what_had_ended_and_what_is_missing() -> None:
     assert wait.take() == [(("q", "1"), view("1")), (("q", "2"), None)] and list(wait.refs) == [("q", "3")]
 
 
+def test_an_overdue_wait_is_ready_once_it_was_told_of_all_its_jobs() -> None:
+    session = welcomed()
+    wait, other = session.watch([("q", "1"), ("q", "2")]), session.watch([("q", "3")])
+    (request,) = sent(session.outgoing())
+    session.overdue(wait)
+    assert not wait.ready
+    frames, ready = reply(session, request.no, wire.Registered([], [], left=2))
+    assert ready == [], "there was no room to tell of the second"
+    (again,) = sent(frames)
+    assert reply(session, again.no, wire.Registered([], []))[1] == [wait]
+    assert session.take(wait) == [] and not wait.ready
+    assert not other.ready
+    assert reply(session, 0, wire.Ended([view("2")]))[1] == [wait]
+    assert session.take(wait) == [(("q", "2"), view("2"))]
+
+
+def test_a_wait_that_was_told_of_its_jobs_is_overdue_at_once_whatever_becomes_of_the_connection() -> None:
+    session = welcomed()
+    wait = session.watch([("q", "1"), ("q", "2")])
+    (request,) = sent(session.outgoing())
+    reply(session, request.no, wire.Registered([view("1")], []))
+    assert session.take(wait) == [(("q", "1"), view("1"))]
+    session.reconnected()
+    session.overdue(wait)
+    assert wait.ready and session.take(wait) == []
+    later = session.watch([("q", "2")])
+    session.overdue(later)
+    assert later.ready, "the job is watched already"
+
+
+def test_an_overdue_wait_that_was_given_up_is_forgotten() -> None:
+    session = welcomed()
+    wait, unasked = session.watch([("q", "1")]), session.watch([("q", "2")])
+    (request,) = sent(session.outgoing())
+    session.overdue(wait)
+    session.give_up(wait)
+    session.give_up(unasked)
+    assert reply(session, request.no, wire.Registered([], [])) == ([], [])
+    assert (session._unanswered, session._overdue) == (set(), {})
+
+
 def test_a_refused_registration_fails_only_its_waits() -> None:
     session = welcomed()
     refused = session.watch([("q", "1")])
