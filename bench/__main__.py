@@ -19,9 +19,11 @@ WATCHED = (
     ("add", "sixteen_ratio", True, 0.75),
     ("latency", "ratio", False, 1.35),
     ("efficiency", "of_bare_processes", True, 0.9),
-    ("recovery", "median_ms", False, 2.0),
+    ("recovery", "of_bare_fork", False, 1.6),
     ("backlog", "add_ratio", True, 0.75),
     ("backlog", "dispatch_ratio", True, 0.75),
+    ("backlog", "restart_ratio", False, 1.35),
+    ("backlog", "private_mb", False, 1.35),
 )
 
 

@@ -66,6 +66,7 @@ def run(short: bool = False) -> dict[str, object]:
         "p99_ms": quantile(took, 0.99),
         "max_ms": max(took),
         "bare_fork_median_ms": median(bare),
+        "of_bare_fork": median([mine / other for mine, other in zip(took, bare, strict=True)]),
         "required": "median < 30, p99 < 150",
         "ok": median(took) < 30 and quantile(took, 0.99) < 150,
     }
