@@ -6,18 +6,20 @@ Invariant: a job has at most one lease; it is out of `waiting` exactly while it 
 from __future__ import annotations
 
 from conveyor_actors.engine.credits import QUIET_US_MAX, UNKNOWN_US, has_room, share
+from conveyor_actors.engine.damage import set_aside
 from conveyor_actors.engine.ending import fail
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Batch, Handler, Lease, Pool, Queue, Worker, effective_options
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import CLAIM, RECALL, REFUSE, move
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import ACTIVE, EVENT_CODE, WAITING
 from conveyor_actors.store.tables import JobRecord, queue_key, read_job, read_number
 from conveyor_actors.wire import FailureRecord, Task
 
 _ACTIVE_EVENT = EVENT_CODE["active"]
-#: Jobs that a pool has to leave for another one are passed over, those that nobody can run are refused; a tick does so
-#: with this many of a queue at most, and the next one goes on from there.
+#: Jobs that a pool has to leave for another one are passed over, those that nobody can run are refused, and those that
+#: cannot be read are set aside; a tick does so with this many of a queue at most, and the next one goes on from there.
 _NOT_TAKEN_MAX = 500
 
 
@@ -120,23 +122,37 @@ class _Waiting:
                 self.exhausted = True
                 return
             key = cursor.value()
-            sealed = tick.tables.jobs.get(key)
-            assert sealed is not None, "a waiting job without a record"
-            record = read_job(sealed)
+            try:
+                sealed = tick.tables.jobs.get(key)
+                if sealed is None:
+                    raise CorruptRecord("a waiting job has no record: the store is damaged, restore a backup")
+                record = read_job(sealed)
+            except CorruptRecord as error:
+                if self._seen_enough():
+                    return
+                self.exhausted = not tick.tables.waiting.delete_at(cursor)
+                set_aside(tick, queue, read_number(key), WAITING, error)
+                continue
             handler = self.pool.handler(queue.name, record.name)
             if handler is not None:
                 self.number, self.record, self.handler = read_number(key), record, handler
                 return
-            if self.not_taken == _NOT_TAKEN_MAX:
-                self.exhausted = tick.unfinished = True
+            if self._seen_enough():
                 return
-            self.not_taken += 1
             if _nobody_can_run(tick, queue, record.name):
                 self.exhausted = not tick.tables.waiting.delete_at(cursor)
                 _refuse(tick, queue, read_number(key), record)
             else:
                 queue.passed_over[self.pool.name] = cursor.key()
                 self.exhausted = not cursor.next()
+
+    def _seen_enough(self) -> bool:
+        """Counts a job that is not taken; True if a tick does not go beyond so many."""
+        if self.not_taken == _NOT_TAKEN_MAX:
+            self.exhausted = self.tick.unfinished = True
+            return True
+        self.not_taken += 1
+        return False
 
 
 def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
@@ -150,7 +166,12 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         if not has_room(len(worker.leases), worker.load_us, handler.estimate_us, tick.window_us, worker.held_bytes):
             break
         number, record = jobs.number, jobs.record
-        payload = tick.payload(number, record)
+        try:
+            payload = tick.payload(number, record)
+        except CorruptRecord as error:
+            jobs.take()
+            set_aside(tick, queue, number, WAITING, error)
+            continue
         token = memory.next_token
         memory.next_token = token + 1
         lease = Lease(token, number, record, queue, key, worker)

@@ -7,6 +7,7 @@ counts, events, waits, removal of older jobs) is written in the same transaction
 from __future__ import annotations
 
 from conveyor_actors.engine.credits import learn
+from conveyor_actors.engine.damage import let_ask_again
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Lease, Queue, Worker, effective_options
 from conveyor_actors.engine.ordering import enqueue, order_of, put_off
@@ -22,6 +23,7 @@ from conveyor_actors.engine.retrying import (
 )
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import BACK_OFF, COMPLETE, FAIL, INTERRUPT, RETRY, STALL, move
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import ACTIVE, EVENT_CODE
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import HAS_HISTORY, HAS_RESULT, JobRecord, number_key
@@ -136,8 +138,12 @@ def _end(tick: Tick, queue: Queue, number: int, record: JobRecord, before: int, 
     keep_after_end(tick, queue, number, record, options)
     routes = tick.memory.waits.get(number)
     if routes:
+        try:
+            told = view(tick, queue, number, record)
+        except CorruptRecord:
+            let_ask_again(tick, number)
+            return
         tick.answered.append(number)
-        told = view(tick, queue, number, record)
         for route in routes:
             tick.effects.ended.setdefault(route, []).append(told)
 

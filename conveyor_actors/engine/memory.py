@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import NO_OPTIONS, Keep, RunOptions
 from conveyor_actors.store.tables import JobRecord, Totals
 from conveyor_actors.wire import PAGE_BYTES_MAX, CatalogueEntry
@@ -161,6 +162,8 @@ class Memory:
         self.leases: dict[int, Lease] = {}  # by token
         self.active: dict[int, Lease] = {}  # by job number
         self.batches: dict[int, Batch] = {}
+        #: Leased jobs that cannot be read: they have no lease here.
+        self.damaged: list[tuple[int, CorruptRecord]] = []
         self.clients: dict[int, Client] = {}
         self.events_from = 1
         # What the open tick did to the rest, to be undone if it is aborted.

@@ -6,13 +6,15 @@ Invariant: what is loaded is bounded by the workers and queues there are, never 
 from __future__ import annotations
 
 from conveyor_actors.engine.credits import UNKNOWN_US
+from conveyor_actors.engine.damage import set_aside
 from conveyor_actors.engine.ending import interrupt, take_outcomes, unrecorded
 from conveyor_actors.engine.inputs import Survivor
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Batch, Lease, Memory, Queue, Settings
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import CLAIM, RECALL, move
-from conveyor_actors.errors import StoreError
+from conveyor_actors.errors import CorruptRecord, StoreError
+from conveyor_actors.model import ACTIVE
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import (
     HAS_PAYLOAD,
@@ -90,7 +92,7 @@ def _load_queues(tables: Tables, memory: Memory, settings: Settings) -> None:
 
 
 def _load_leases(tables: Tables, memory: Memory) -> None:
-    memory.leases, memory.active, memory.batches = {}, {}, {}
+    memory.leases, memory.active, memory.batches, memory.damaged = {}, {}, {}, []
     for worker in memory.workers.values():
         worker.leases = {}
         worker.load_us = worker.held_bytes = 0
@@ -103,12 +105,19 @@ def _load_leases(tables: Tables, memory: Memory) -> None:
         for token, number in record.members:
             _load_lease(tables, memory, key, batch, token, number)
         found = cursor.next()
+    if memory.damaged:  # nothing else says of which queue they were
+        for queue in memory.queues.values():
+            queue.counts[ACTIVE] = sum(lease.queue is queue for lease in memory.leases.values())
 
 
 def _load_lease(tables: Tables, memory: Memory, key: int, batch: Batch, token: int, number: int) -> None:
     sealed = tables.jobs.get(t.number_key(number))
     assert sealed is not None, "a leased job without a record"
-    record = t.read_job(sealed)
+    try:
+        record = t.read_job(sealed)
+    except CorruptRecord as error:
+        memory.damaged.append((number, error))
+        return
     move(record, CLAIM)
     record.worker = batch.worker
     worker = memory.workers.get(batch.worker)
@@ -151,3 +160,8 @@ def recover(tick: Tick, survivors: list[Survivor]) -> None:
             interrupt(tick, lease, "the supervisor died while the job was running")
         else:
             put_back(tick, lease, RECALL)
+    if memory.damaged:
+        tick.dirty_batches.update(memory.batches)
+        tick.dirty_queues.update(memory.queues.values())
+    for number, error in memory.damaged:
+        set_aside(tick, None, number, None, error)

@@ -6,8 +6,10 @@ to those who ask for its result, and then everything that belongs to it goes.
 
 from __future__ import annotations
 
+from conveyor_actors.engine.damage import set_aside
 from conveyor_actors.engine.memory import Queue
 from conveyor_actors.engine.tick import Tick
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import COMPLETED, EVENT_CODE, Keep, RunOptions
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import (
@@ -58,7 +60,11 @@ def _trim(tick: Tick, queue: Queue, state: int, count: int) -> None:
             return
         number = t.read_by_state(cursor.key())[3]
         tick.tables.by_state.delete_at(cursor)
-        record = tick.job(number)
+        try:
+            record = tick.job(number)
+        except CorruptRecord as error:
+            set_aside(tick, queue, number, state, error)
+            continue
         assert record is not None, "an indexed job without a record"
         _mark_gone(tick, queue, number, record)
 

@@ -13,6 +13,7 @@ from conveyor_actors.engine.credits import WINDOW_US
 from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.inputs import Moment
 from conveyor_actors.engine.memory import Memory, Queue, Settings
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import EVENT_CODE
 from conveyor_actors.store.tables import (
     HAS_PAYLOAD,
@@ -106,7 +107,8 @@ class Tick:
         if not record.flags & HAS_PAYLOAD:
             return record.payload
         sealed = self.tables.payloads.get(number_key(number))
-        assert sealed is not None, "a job without its payload"
+        if sealed is None:
+            raise CorruptRecord("a job has no payload: the store is damaged, restore a backup")
         return unseal(sealed, "a payload")
 
     def queue(self, name: str) -> Queue:

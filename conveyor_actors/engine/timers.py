@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from conveyor_actors.engine.damage import set_aside
+from conveyor_actors.engine.memory import Queue
 from conveyor_actors.engine.ordering import enqueue, order_of
 from conveyor_actors.engine.requests import forget_client
 from conveyor_actors.engine.retention import forget
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import PROMOTE, move
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import DELAYED
 from conveyor_actors.store import tables as t
 
@@ -30,12 +33,18 @@ def fire_due(tick: Tick) -> None:
             return
         tick.tables.timers.delete_at(cursor)
         left -= 1
-        if kind == t.PROMOTE:
-            _promote(tick, ref, due_ms)
-        elif kind == t.FORGET:
-            left -= forget(tick, ref)
-        else:
-            forget_client(tick, ref)
+        try:
+            if kind == t.PROMOTE:
+                _promote(tick, ref, due_ms)
+            elif kind == t.FORGET:
+                left -= forget(tick, ref)
+            else:
+                forget_client(tick, ref)
+        except CorruptRecord as error:  # each of them reads before it changes anything
+            if kind == t.FORGET_CLIENT:
+                tick.tables.requests.delete(t.number_key(ref))
+            else:
+                set_aside(tick, _queue_of_delayed(tick, ref, due_ms), ref, DELAYED, error)
 
 
 def next_due_ms(tick: Tick) -> int | None:
@@ -46,10 +55,21 @@ def next_due_ms(tick: Tick) -> int | None:
 
 def _promote(tick: Tick, number: int, due_ms: int) -> None:
     record = tick.job(number)
-    assert record is not None, "a timer of a job without a record"
+    if record is None:
+        raise CorruptRecord("a delayed job has no record: the store is damaged, restore a backup")
     queue = tick.memory.queue_by_number[record.queue]
     move(record, PROMOTE)
     record.order = order_of(tick.new_number(), record.lifo)
     tick.save(number, record)
     tick.tables.by_state.delete(t.by_state_key(queue.number, DELAYED, due_ms, number))
     enqueue(tick, queue, number, record, before=DELAYED)
+
+
+def _queue_of_delayed(tick: Tick, number: int, due_ms: int) -> Queue | None:
+    """Takes a job that cannot be read out of the index of the delayed ones, which alone says where it was."""
+    for queue in tick.memory.queues.values():
+        key = t.by_state_key(queue.number, DELAYED, due_ms, number)
+        if tick.tables.by_state.get(key) is not None:
+            tick.tables.by_state.delete(key)
+            return queue
+    return None
