@@ -32,6 +32,14 @@ def joined(running: tuple[threading.Thread, list[Any]]) -> Any:
     return outcome[0]
 
 
+def settled(condition: Callable[[], bool]) -> None:
+    """Waits until it is so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be so"
+        time.sleep(0.01)
+
+
 class Clock:
     """Real time, and what a caller lets pass while it is busy elsewhere."""
 

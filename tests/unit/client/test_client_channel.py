@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from beside import in_thread, joined
+from beside import in_thread, joined, settled
 from fake_supervisor import DEADLINE_S, FakeStore, FakeSupervisor
 
 from conveyor_actors import (
@@ -211,12 +211,14 @@ def test_a_change_that_was_never_sent_has_no_unknown_outcome(start: Start, conne
 
 def test_a_change_that_was_told_as_never_sent_is_not_sent_later_either(start: Start, connect: Connect) -> None:
     first = start()
-    conveyor = connect(timeout="300ms")
+    conveyor = connect(timeout="1s")
     queue = conveyor.queue("images")
     job = queue.add("resize", 1)
     leading = in_thread(job.result)
     first.await_request(wire.WaitJobs)
     first.kill()
+    link = conveyor._channel._link
+    settled(lambda: link is not None and not link.connected)
     with pytest.raises(SupervisorUnreachable):
         queue.add("resize", 2)
     second = start(store=first.store)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from beside import in_thread, joined
+from beside import in_thread, joined, settled
 from fake_supervisor import DEADLINE_S, FakeSupervisor
 
 from conveyor_actors import (
@@ -36,14 +36,6 @@ def fake_connections(url: str) -> list[str]:
     path = url.removeprefix("ipc://")
     lines = Path("/proc/net/unix").read_text().splitlines()
     return [line for line in lines if path in line and line.split()[5] == "03"]
-
-
-def settled(condition: Callable[[], bool]) -> None:
-    """The fake closes its ends a moment after the client did."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "something is left open"
-        time.sleep(0.01)
 
 
 def test_close_wakes_all_who_wait_and_everything_after_it_is_refused(fake: FakeSupervisor, conveyor: Conveyor) -> None:
@@ -90,7 +82,7 @@ def test_nothing_is_left_open(fake: FakeSupervisor, url: str) -> None:
     with Conveyor(url) as conveyor:
         conveyor.ping()
     gc.collect()
-    settled(lambda: not fake_connections(url))
+    settled(lambda: not fake_connections(url))  # the fake closes its ends a moment after the client did
     before = descriptors(), threads()
     for _ in range(20):
         with Conveyor(url) as conveyor, conveyor.events():
