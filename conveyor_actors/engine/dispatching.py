@@ -262,6 +262,6 @@ def _holds_ahead(worker: Worker) -> bool:
 def recall_queue(tick: Tick, queue: Queue | None) -> None:
     """Takes back unbegun jobs of the queue (None: of all queues), with their neighbours at the same workers."""
     for worker in tick.memory.workers.values():
-        held = len(worker.leases)
-        if held and any(queue is None or lease.queue is queue for lease in worker.leases.values()):
+        if any(queue is None or lease.queue is queue for lease in worker.leases.values()):
+            worker.recalled = True  # what this tick handed out to it would be taken back with the rest
             tick.effects.recalls.append(worker.id)

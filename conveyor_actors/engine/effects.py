@@ -1,4 +1,7 @@
-"""What the engine wants done once its transaction is committed. The shell carries it out, in this order."""
+"""What the engine wants done once its transaction is committed. The shell carries it out, in this order.
+
+A pause is answered when the jobs that wait at workers have been taken back: none of them begins after it.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ class Effects:
     __slots__ = ("dispatches", "ended", "events", "recalls", "replies")
 
     def __init__(self) -> None:
-        #: (route, encoded reply)
-        self.replies: list[tuple[bytes, bytes]] = []
-        #: What clients wait for, by route.
-        self.ended: dict[bytes, list[JobView]] = {}
-        #: (worker, tasks)
-        self.dispatches: list[tuple[str, list[Task]]] = []
         #: Workers to take unclaimed jobs back from.
         self.recalls: list[str] = []
+        #: (route, encoded reply)
+        self.replies: list[tuple[bytes, bytes]] = []
+        #: (worker, tasks)
+        self.dispatches: list[tuple[str, list[Task]]] = []
+        #: What clients wait for, by route.
+        self.ended: dict[bytes, list[JobView]] = {}
         self.events: EventBatch | None = None

@@ -577,15 +577,15 @@ class World:
         return upto is None
 
     def _sends(self, effects: Effects) -> Iterator[Callable[[], None]]:
+        for id in effects.recalls:
+            yield lambda id=id: self._recall(id)  # type: ignore[misc]
         for route, encoded in effects.replies:
             yield lambda route=route, encoded=encoded: self._to_client(route, encoded)  # type: ignore[misc]
+        for id, tasks in effects.dispatches:
+            yield lambda id=id, tasks=tasks: self._to_worker(id, tasks)  # type: ignore[misc]
         for route, views in sorted(effects.ended.items()):
             pushed = encode_reply(0, encode(Ended(views)))
             yield lambda route=route, pushed=pushed: self._to_client(route, pushed)  # type: ignore[misc]
-        for id, tasks in effects.dispatches:
-            yield lambda id=id, tasks=tasks: self._to_worker(id, tasks)  # type: ignore[misc]
-        for id in effects.recalls:
-            yield lambda id=id: self._recall(id)  # type: ignore[misc]
 
     def _recall(self, id: str) -> None:
         worker, held = self.workers.get(id), self.engine.memory.workers.get(id)

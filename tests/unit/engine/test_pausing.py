@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conveyor_actors.wire import GetCounts, SetPaused
+from conveyor_actors.wire import AddJobs, GetCounts, SetPaused
 
-from .harness import Host
+from .harness import Host, new
 
 
 def test_a_paused_queue_hands_out_nothing_and_takes_jobs(host: Host) -> None:
@@ -34,6 +34,17 @@ def test_running_jobs_finish_and_unbegun_ones_are_taken_back(host: Host) -> None
     host.complete(running)
     assert host.dispatched() == {}
     assert host.counts() == {"completed": 2, "waiting": 1}
+
+
+def test_a_worker_that_is_to_give_back_is_given_nothing_in_that_tick(host: Host) -> None:
+    """It would be taken back before it arrives."""
+    host.complete(host.add("work")[0])
+    running, behind = host.add("work", "work")
+    effects = host.tick(host.says(SetPaused("q", True)), host.says(AddJobs("another", [new()])))
+    assert (effects.recalls, host.dispatched()) == (["w1"], {})
+    host.recalled(host.token(running), host.token(behind))
+    host.complete(running)
+    assert host.dispatched() == {"w1": ["4"]}
 
 
 def test_other_queues_go_on(host: Host) -> None:
