@@ -27,6 +27,8 @@ from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome, pack, unp
 
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0
+#: So long an answer may take that a caller did not want to wait for.
+_ANSWER_S: Final = 2.0
 #: So long a socket may be missing, as it is while a supervisor starts.
 ABSENT_S: Final = 2.0
 START_ONE: Final = "start one with: conveyor-supervisor --config conveyor.toml"
@@ -135,9 +137,9 @@ class Channel:
     def take(self, wait: Wait, deadline: float | None) -> list[tuple[Ref, JobView | None]]:
         """Those that have ended since the last time, at least one; none at all if that takes beyond the deadline.
 
-        Whether they had ended before the wait is a question like others, and its answer has the connection's own time.
+        Whether they had ended before the wait is a question, and its answer has a moment of its own to come.
         """
-        answer_until = monotonic() + self.timeout_s
+        answer_until = monotonic() + min(self.timeout_s, _ANSWER_S)
         if not self._await(wait, deadline):
             with self._lock:
                 self._session.overdue(wait)
