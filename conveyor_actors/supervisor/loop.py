@@ -16,7 +16,7 @@ from typing import Final
 import zmq
 
 from conveyor_actors.box import BEAT_NS, TOKEN
-from conveyor_actors.config import Config
+from conveyor_actors.config import WORKERS_SOCKET, Config
 from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.engine import Engine
 from conveyor_actors.engine.inputs import (
@@ -105,7 +105,7 @@ class Loop:
         self._zmq = zmq.Context()
         self._zmq.setsockopt(zmq.MAX_SOCKETS, 65_000)
         self._gateway = Gateway(self._zmq, config.supervisor, self._engine.memory.incarnation)
-        address = f"ipc://{data_dir.run / 'workers.sock'}"
+        address = f"ipc://{data_dir.path / WORKERS_SOCKET}"
         self._switchboard = Switchboard(self._zmq, address)
         host = Host(
             config.root,
