@@ -67,14 +67,18 @@ def size_bytes(value: object, field: str = "size") -> int:
     return size
 
 
+#: The last millisecond of the year 9999.
+WALL_MAX_MS: Final = 253_402_300_799_999
+
+
 def wall_ms(value: object, field: str = "at") -> int:
-    """Milliseconds since 1970 of an aware datetime."""
+    """Milliseconds since 1970 of an aware datetime, never more than a datetime can be."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidOption(field, value, WALL_ALLOWED)
     milliseconds = _ceil_ms(_timedelta_us(value - _EPOCH))
     if milliseconds < 0:
         raise InvalidOption(field, value, f"{WALL_ALLOWED}, not before 1970")
-    return milliseconds
+    return min(milliseconds, WALL_MAX_MS)
 
 
 def format_duration(ms: int) -> str:

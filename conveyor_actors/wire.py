@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from conveyor_actors.model import Info, QueueInfo, RunOptions, Worker
-from conveyor_actors.units import DURATION_MAX_MS
+from conveyor_actors.units import DURATION_MAX_MS, WALL_MAX_MS
 
 #: Raised with every change that an older peer would misread.
 PROTOCOL_VERSION: Final = 1
@@ -30,7 +30,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 #: A delay, and a time: no later than a `datetime` can be.
 DelayMs = Annotated[int, msgspec.Meta(ge=0, le=DURATION_MAX_MS)]
-WallMs = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_800_000)]
+WallMs = Annotated[int, msgspec.Meta(ge=0, le=WALL_MAX_MS)]
 Metadata = Annotated[bytes, msgspec.Meta(max_length=64 * 1024)]
 Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 #: A job as a client names it: (queue, id); the queue is "" for a generated id.

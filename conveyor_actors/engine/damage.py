@@ -19,8 +19,9 @@ def set_aside(tick: Tick, queue: Queue | None, number: int, state: int | None, e
     """The caller has taken the job out of the index of its state; without a queue it was in no count."""
     if queue is not None:
         tick.count(queue, state, None)
-    told = encode({"message": f"job {number} is set aside: {error}"})
-    tick.rows.append((_ERROR_EVENT, None if queue is None else queue.name, number, None, told))
+    told = f"job {number} is set aside: {error}"
+    tick.effects.alarms.append(told)
+    tick.rows.append((_ERROR_EVENT, None if queue is None else queue.name, number, None, encode({"message": told})))
     let_ask_again(tick, number)
 
 

@@ -11,7 +11,7 @@ from conveyor_actors.wire import EventBatch, JobView, Task
 class Effects:
     """The outcome of one tick."""
 
-    __slots__ = ("dispatches", "ended", "events", "recalls", "replies")
+    __slots__ = ("alarms", "dispatches", "ended", "events", "recalls", "replies")
 
     def __init__(self) -> None:
         #: Workers to take unclaimed jobs back from.
@@ -23,3 +23,5 @@ class Effects:
         #: What clients wait for, by route.
         self.ended: dict[bytes, list[JobView]] = {}
         self.events: EventBatch | None = None
+        #: What whoever runs this should look at.
+        self.alarms: list[str] = []

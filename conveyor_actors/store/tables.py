@@ -236,6 +236,8 @@ def seal(body: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, what: str = "a record") -> bytes:
+    if len(sealed) < _HEADER_BYTES:
+        raise CorruptRecord(f"{what} has only {len(sealed)} bytes: the store is damaged, restore a backup")
     version, checksum = _header.unpack_from(sealed)
     body = sealed[_HEADER_BYTES:]
     if version != SCHEMA_VERSION:
@@ -255,7 +257,7 @@ def _reader(kind: type[Record], what: str) -> Callable[[bytes], Record]:
 
     def read(sealed: bytes) -> Record:
         body = sealed[header:]
-        if unpack(sealed) != (SCHEMA_VERSION, checksum_of(body)):
+        if len(sealed) < header or unpack(sealed) != (SCHEMA_VERSION, checksum_of(body)):
             unseal(sealed, what)
         return decode(body)
 

@@ -54,6 +54,8 @@ _DISK_SECONDS: Final = 1.0
 _SYNC_SECONDS: Final = 0.1
 _CHECKPOINT_SECONDS: Final = 1.0
 _CLIENTS_SECONDS: Final = 60.0
+#: A claim takes a microsecond, and so does a try.
+_RECALL_TRIES: Final = 50
 _RECALL_AGAIN_SECONDS: Final = 0.001
 EXIT_KILLED: Final = 3
 
@@ -96,7 +98,7 @@ class Loop:
         survivors, boxes = take_over(data_dir.path, data_dir.run)
         self._store = LmdbStore(data_dir.store, durability=config.supervisor.durability)
         self._engine = Engine(engine_settings(config))
-        self._engine.start(self._store.begin(), survivors, self._now())
+        self._log_alarms(self._engine.start(self._store.begin(), survivors, self._now()))
         self._store.checkpoint()  # the incarnation must survive a power cut, also with relaxed durability
         for box in boxes:
             box.remove()
@@ -277,9 +279,14 @@ class Loop:
             gateway.push_ended(effects.ended)
         if effects.events is not None:
             gateway.publish(effects.events)
+        self._log_alarms(effects)
         after, self._after_commit[:] = list(self._after_commit), []
         for call in after:
             call()
+
+    def _log_alarms(self, effects: Effects) -> None:
+        for alarm in effects.alarms:
+            event(log, "error", alarm)
 
     def _worker(self, id: str) -> WorkerProcess | None:
         pool = self._pools.get(id.rpartition("-")[0])
@@ -295,8 +302,11 @@ class Loop:
         if worker is None or held is None or not held.leases:
             return
         upto = max(held.leases)
-        state = worker.box.recall(upto)
-        if state is None:  # it is claiming at this very moment
+        for _ in range(_RECALL_TRIES):
+            state = worker.box.recall(upto)
+            if state is not None:
+                break
+        if state is None:  # it is claiming at this very moment, and is kept from going on
             self._reactor.later(_RECALL_AGAIN_SECONDS, lambda: self._recall(id))
         else:
             self._inputs.append(Recalled(id, state.claimed, upto, read_outcomes(state.outcomes)))

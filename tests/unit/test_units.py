@@ -212,6 +212,11 @@ def test_an_aware_time_is_the_same_instant_in_every_zone(naive: datetime, offset
     assert moment <= back < moment + timedelta(milliseconds=1)
 
 
+def test_the_last_moment_there_is_stays_one() -> None:
+    ms = wall_ms(datetime.max.replace(tzinfo=UTC))
+    assert (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).year == 9999
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -81,9 +81,10 @@ def test_a_record_of_another_layout_says_which() -> None:
         t.read_job(sealed)
 
 
-def test_a_truncated_record_is_not_believed() -> None:
+@pytest.mark.parametrize("left", [0, 4, 5, -1])
+def test_a_truncated_record_is_not_believed(left: int) -> None:
     with pytest.raises(CorruptRecord):
-        t.read_job(t.write(JOB)[:-1])
+        t.read_job(t.write(JOB)[:left])
 
 
 @given(st.binary(max_size=2_000))
