@@ -7,7 +7,7 @@ Between client and supervisor a message is a list of requests, or of replies: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -478,8 +478,12 @@ def join(count: int, encoded: bytes) -> bytes:
     return bytes((LIST_MARK,)) + count.to_bytes(4, "big") + encoded
 
 
-def pack(encoded: Sequence[bytes]) -> Iterator[bytes]:
+def pack(encoded: Sequence[bytes]) -> Iterable[bytes]:
     """Requests or replies that were encoded one by one, as messages: as few as their bounds allow."""
+    return (join(1, encoded[0]),) if len(encoded) == 1 else _packed(encoded)
+
+
+def _packed(encoded: Sequence[bytes]) -> Iterator[bytes]:
     begin = size = 0
     for index, one in enumerate(encoded):
         if size and (size + len(one) > _LISTED_BYTES_MAX or index - begin == LISTED_MAX):

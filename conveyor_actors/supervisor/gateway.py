@@ -119,11 +119,12 @@ class Gateway:
 
     # -- receiving --------------------------------------------------------------------------------------
 
-    def receive(self, requests: list[Input], questions: list[Question]) -> bool:
-        """Takes what has arrived, within bounds; tells whether there was something."""
+    def receive(self, requests: list[Input], questions: list[Question], more: bool = False) -> bool:
+        """Takes what has arrived, within bounds; tells whether there was something. `more`: there is, for sure."""
         socket = self.socket
         messages = size = 0
-        while messages < _TAKEN_MESSAGES_MAX and size < _TAKEN_BYTES_MAX and readable(socket):
+        while messages < _TAKEN_MESSAGES_MAX and size < _TAKEN_BYTES_MAX and (more or readable(socket)):
+            more = False
             messages += 1
             route, *frames = receive(socket)
             size += sum(map(len, frames))

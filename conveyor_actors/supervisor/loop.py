@@ -154,7 +154,7 @@ class Loop:
         ready = self._reactor.wait(0 if pending else engine.wake_ms, engine.wake_us)
         if self._gateway.events in ready:
             self._gateway.take_subscriptions()
-        self._collect()  # what a worker has sent comes before its death
+        self._collect(self._gateway.socket in ready)  # what a worker has sent comes before its death
         self._reactor.run_ready()
         for number in self._reactor.signals:
             self._signalled(number)
@@ -171,11 +171,14 @@ class Loop:
             event(log, "info", "ready", url=self._config.supervisor.listen[0], pools=list(self._pools))
             on_ready()
 
-    def _collect(self) -> bool:
-        """Takes what has arrived; tells whether there was something. New requests only when the old ones are done."""
+    def _collect(self, asked: bool = False) -> bool:
+        """Takes what has arrived; tells whether there was something. New requests only when the old ones are done.
+
+        `asked`: there are requests for sure.
+        """
         something = self._switchboard.receive(self._worker, self._inputs)
         if not self._requests:
-            something |= self._gateway.receive(self._requests, self._questions)
+            something |= self._gateway.receive(self._requests, self._questions, asked)
         return something
 
     def _due(self) -> bool:
