@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from conveyor_actors.wire import join
+from conveyor_actors.packing import join
 
 MAGIC: Final = 0x31_58_4F_42_56_4E_4F_43  # "CONVBOX1"
 BOX_BYTES: Final = 64 * 1024

@@ -22,8 +22,9 @@ from conveyor_actors.client.link import Link, absence
 from conveyor_actors.client.session import Call, Session, Wait, Waiter
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.errors import Closed, OutcomeUnknown, ProtocolError, RemoteError, SupervisorUnreachable
+from conveyor_actors.packing import pack, unpack
 from conveyor_actors.units import format_duration
-from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome, pack, unpack
+from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome
 
 #: After so long without a word the supervisor is asked whether it still knows this connection.
 SILENCE_S: Final = 5.0

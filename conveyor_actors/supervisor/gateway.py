@@ -21,6 +21,7 @@ from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import ClientSays, Input
 from conveyor_actors.engine.reading import pages
 from conveyor_actors.errors import InvalidConfig
+from conveyor_actors.packing import pack, unpack
 from conveyor_actors.supervisor.frames import NOWAIT, readable, receive, send
 from conveyor_actors.supervisor.logs import event
 from conveyor_actors.wire import (
@@ -48,8 +49,6 @@ from conveyor_actors.wire import (
     decode_request,
     encode,
     events_address,
-    pack,
-    unpack,
 )
 
 log: Final = logging.getLogger("conveyor.clients")

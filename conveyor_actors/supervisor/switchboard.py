@@ -15,10 +15,11 @@ import zmq
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import Input, Outcomes
 from conveyor_actors.errors import DataDirError
+from conveyor_actors.packing import LIST_MARK
 from conveyor_actors.supervisor.frames import readable, receive, send
 from conveyor_actors.supervisor.logs import event
 from conveyor_actors.supervisor.workers import WorkerProcess
-from conveyor_actors.wire import LIST_MARK, Task, decode_outcomes, decode_ready, encode
+from conveyor_actors.wire import Task, decode_outcomes, decode_ready, encode
 
 log: Final = logging.getLogger("conveyor.workers")
 

@@ -17,7 +17,8 @@ import zmq
 
 from conveyor_actors.box import TOKEN, Box
 from conveyor_actors.handlers import registry
-from conveyor_actors.wire import Fork, Outcome, Ready, Task, decode_tasks, encode, join
+from conveyor_actors.packing import join
+from conveyor_actors.wire import Fork, Outcome, Ready, Task, decode_tasks, encode
 from conveyor_actors.worker import heartbeat
 from conveyor_actors.worker.executor import Executor
 

@@ -12,7 +12,8 @@ import zmq
 from processes import is_alive
 
 from conveyor_actors import CorruptRecord, InvalidPayload
-from conveyor_actors.wire import AddJobs, GetInfo, Hello, NewJob, Request, WaitJobs, decode_reply, encode, pack, unpack
+from conveyor_actors.packing import pack, unpack
+from conveyor_actors.wire import AddJobs, GetInfo, Hello, NewJob, Request, WaitJobs, decode_reply, encode
 
 ANSWER_MS_MAX = 10_000
 NONSENSE = [

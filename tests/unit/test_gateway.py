@@ -11,6 +11,7 @@ import zmq
 
 from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.engine.inputs import ClientSays, Input
+from conveyor_actors.packing import pack, unpack
 from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.wire import (
     PAGE_BYTES_MAX,
@@ -22,8 +23,6 @@ from conveyor_actors.wire import (
     Request,
     decode_reply,
     encode,
-    pack,
-    unpack,
 )
 
 DEADLINE_S = 10.0

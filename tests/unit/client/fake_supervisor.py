@@ -16,6 +16,7 @@ import zmq
 
 from conveyor_actors import wire
 from conveyor_actors.model import COMPLETED, DELAYED, EVENT_CODE, FAILED, STATE_NAMES, WAITING, QueueInfo, Worker
+from conveyor_actors.packing import pack, unpack
 
 DEADLINE_S = 20.0
 AT_MS = 1_700_000_000_000
@@ -173,7 +174,7 @@ class FakeSupervisor:
             for each, _ in poller.poll(1000):
                 if each is self._router:
                     route, message = self._router.recv_multipart()
-                    for frame in wire.unpack(message):
+                    for frame in unpack(message):
                         self._take(route, frame)
                 elif each is self._events:
                     self._subscribed(self._events.recv())
@@ -323,7 +324,7 @@ class FakeSupervisor:
             self._events.send_multipart((message[1:], b""))
 
     def _send(self, route: bytes, no: int, body: wire.ReplyBody) -> None:
-        for message in wire.pack([wire.encode(wire.Reply(no, body))]):
+        for message in pack([wire.encode(wire.Reply(no, body))]):
             self._router.send_multipart((route, message))
 
 
