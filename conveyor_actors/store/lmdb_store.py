@@ -46,24 +46,25 @@ _decode: Final = msgspec.msgpack.Decoder(list[Change]).decode
 class LmdbTable:
     """One table inside LMDB's transaction. What changes it is noted, for the journal."""
 
-    __slots__ = ("_delete", "_note", "_number", "_put", "cursor", "get")
+    __slots__ = ("_database", "_delete", "_note", "_number", "_put", "cursor", "get")
 
     def __init__(self, txn: Any, database: Any, number: int, changes: list[Change]) -> None:
         self.get = functools.partial(txn.get, db=database)
         self.cursor = functools.partial(txn.cursor, db=database)
-        self._put = functools.partial(txn.put, db=database)
-        self._delete = functools.partial(txn.delete, db=database)
+        self._put, self._delete = txn.put, txn.delete
+        self._database = database
         self._number = number
         self._note = changes.append
 
     def put(self, key: bytes, value: bytes, *, append: bool = False) -> bool:
         self._note((self._number, key, value))
-        done: bool = self._put(key, value, append=append)
+        # dupdata and overwrite by place: read by name, the arguments cost as much as the rest.
+        done: bool = self._put(key, value, True, True, append, self._database)
         return done
 
     def delete(self, key: bytes) -> bool:
         self._note((self._number, key, None))
-        done: bool = self._delete(key)
+        done: bool = self._delete(key, b"", self._database)
         return done
 
     def delete_at(self, cursor: Cursor) -> bool:
