@@ -18,7 +18,7 @@ WATCHED = (
     ("add", "single_ratio", True, 0.75),
     ("add", "sixteen_ratio", True, 0.75),
     ("latency", "ratio", False, 1.35),
-    ("efficiency", "of_bare_processes", True, 0.9),
+    ("efficiency", "of_bare_processes", True, 0.85),
     ("recovery", "of_bare_fork", False, 1.6),
     ("backlog", "add_ratio", True, 0.75),
     ("backlog", "dispatch_ratio", True, 0.75),

@@ -63,7 +63,7 @@ def _conveyor(conveyor: Conveyor, iterations: int, jobs: int) -> float:
 
 
 def run(short: bool = False) -> dict[str, object]:
-    runs = 5 if short else 15
+    runs = 9 if short else 15
     alone: list[float] = []
     bare: list[float] = []
     ours: list[float] = []
