@@ -467,11 +467,13 @@ def encode_reply(no: int, body: bytes) -> bytes:
 #: Subscribing to a topic that begins so asks to be told, on that topic, that all earlier subscriptions are in place.
 SYNC_PREFIX: Final = b"\xff"
 EVENTS_SUFFIX: Final = ".events"
+#: From the port of a tcp address to that of its events. The one between is where HTTP is by default (7600, 7601).
+EVENTS_PORT_STEP: Final = 2
 
 
 def events_address(address: str, suffix: str = EVENTS_SUFFIX) -> str:
-    """Where events are published for a listen address: beside an ipc socket, on the next port of a tcp one."""
+    """Where events are published for a listen address: beside an ipc socket, two ports above a tcp one."""
     if address.startswith("ipc://"):
         return address + suffix
     host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) + 1}"
+    return f"{host}:{int(port) + EVENTS_PORT_STEP}"

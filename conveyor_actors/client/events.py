@@ -194,7 +194,7 @@ class Events(Iterator[Event]):
 
 
 def events_address(url: str, told: str) -> str:
-    """Where events are published: `~` stands for the address connected to, on the next port where that is a tcp one."""
+    """Where events are published: `~` and what follows stand for a place beside the address connected to."""
     if not told.startswith("~"):
         return told
     return wire.events_address(url, told[1:])

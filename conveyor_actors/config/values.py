@@ -17,12 +17,13 @@ from conveyor_actors.config.model import RateConfig
 from conveyor_actors.errors import InvalidOption
 from conveyor_actors.model import NAME_BYTES_MAX, Keep
 from conveyor_actors.units import SIZE_MAX_BYTES, duration_ms, format_duration, format_size, size_bytes
-from conveyor_actors.wire import EVENTS_SUFFIX
+from conveyor_actors.wire import EVENTS_PORT_STEP, EVENTS_SUFFIX
 
 Reader = Callable[[object, str], Any]
 
 #: `sun_path` of a Unix socket address has 108 bytes, the last of them zero.
 IPC_PATH_BYTES_MAX: Final = 107
+PORT_MAX: Final = 65_535
 WHOLE_MAX: Final = 2**63 - 1
 LISTEN_ALLOWED: Final = "an address such as 'ipc://data/conveyor.sock' or 'tcp://127.0.0.1:7600'"
 
@@ -185,7 +186,7 @@ def listen_under(root: Path) -> Reader:
             if path and path[0] not in "@*" and "\0" not in path:
                 return ipc_address(absolute(root / path), field, value)
         if isinstance(value, str) and value.startswith("tcp://"):
-            host_port(value.removeprefix("tcp://"), field, LISTEN_ALLOWED)
+            host_port(value.removeprefix("tcp://"), field, LISTEN_ALLOWED, PORT_MAX - EVENTS_PORT_STEP)
             return value
         raise InvalidOption(field, value, LISTEN_ALLOWED)
 
@@ -210,12 +211,14 @@ def check_socket(path: Path, field: str, value: object) -> None:
         )
 
 
-def host_port(value: object, field: str, allowed: str = "host:port, such as '127.0.0.1:7601'") -> HostPort:
+def host_port(
+    value: object, field: str, allowed: str = "host:port, such as '127.0.0.1:7601'", highest: int = PORT_MAX
+) -> HostPort:
     match = _HOST_PORT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise InvalidOption(field, value, allowed)
-    if not 1 <= int(match[2]) <= 65_535:
-        raise InvalidOption(field, value, f"{allowed}, with a port from 1 to 65535")
+    if not 1 <= int(match[2]) <= highest:
+        raise InvalidOption(field, value, f"{allowed}, with a port from 1 to {highest}")
     return HostPort(match[1], int(match[2]))
 
 

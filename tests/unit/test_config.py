@@ -642,6 +642,7 @@ def test_a_table_for_all_queues_is_refused() -> None:
         "tcp://127.0.0.1",
         "tcp://127.0.0.1:*",
         "tcp://127.0.0.1:0",
+        "tcp://127.0.0.1:65534",  # its events would be on the port 65536
         "tcp://127.0.0.1:65536",
         "tcp://:7600",
         "tcp://::1:7600",

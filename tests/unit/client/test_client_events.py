@@ -208,5 +208,5 @@ def test_arguments_are_checked(conveyor: Conveyor) -> None:
 
 def test_where_events_are_published() -> None:
     assert events_address("ipc:///run/c.sock", "~.events") == "ipc:///run/c.sock.events"
-    assert events_address("tcp://127.0.0.1:7600", "~.events") == "tcp://127.0.0.1:7601"
+    assert events_address("tcp://127.0.0.1:7600", "~.events") == "tcp://127.0.0.1:7602"
     assert events_address("tcp://127.0.0.1:7600", "tcp://127.0.0.1:99") == "tcp://127.0.0.1:99"
