@@ -6,6 +6,7 @@ that a lone caller pays for no hop. Invariant: the link is touched by the leader
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -382,8 +383,13 @@ class Channel:
 
     def _tidy(self) -> None:
         while self._given_up:
-            self._carry([], self._session.give_up(self._given_up[0]))
-            self._given_up.popleft()
+            try:
+                waiter = self._given_up[0]
+            except IndexError:  # a signal handler came in between, and did this
+                return
+            self._carry([], self._session.give_up(waiter))
+            with contextlib.suppress(ValueError):  # likewise
+                self._given_up.remove(waiter)  # not before: what an exception leaves half done is done again
 
     def _check_open(self) -> None:
         if self._closed:

@@ -59,7 +59,8 @@ class Queue:
         >>> images.add("resize", {"path": "a.jpg"}, delay="5 minutes", attempts=3)
         """
         jobs = [self._new(name, data, options)]
-        return self._added(jobs, self._channel.call(self._request(jobs), Added))[0]
+        self._check_sizes(jobs)
+        return self._added(jobs, self._channel.call(AddJobs(self.name, jobs), Added))[0]
 
     def add_many(self, items: Iterable[Item]) -> list[Job]:
         """Adds up to 10,000 jobs, all or none: `[(name, data), (name, data, options), ...]`."""
@@ -74,7 +75,8 @@ class Queue:
                 f"the data of these {len(jobs)} jobs has {size} bytes ({format_size(size)}); one call takes at most "
                 f"{format_size(ADD_MANY_BYTES_MAX)}: use add_all"
             )
-        return self._added(jobs, self._channel.call(self._request(jobs), Added))
+        self._check_sizes(jobs)
+        return self._added(jobs, self._channel.call(AddJobs(self.name, jobs), Added))
 
     def add_all(self, items: Iterable[Item], chunk: int = 1000) -> Iterator[Job]:
         """Adds however many jobs, `chunk` at a time (each all or none), and yields them in order once on disk."""
@@ -94,7 +96,7 @@ class Queue:
                 except Exception as error:  # raised after those that were added before it
                     broken = error
                 if jobs:
-                    under_way.append((jobs, self._channel.start(self._request(jobs))))
+                    under_way.append((jobs, self._channel.start(AddJobs(self.name, jobs))))
                 while under_way and (not jobs or len(under_way) >= _CHUNKS_IN_FLIGHT):
                     sent, call = under_way.popleft()
                     yield from self._added(sent, self._channel.finish(call, Added))
@@ -113,6 +115,7 @@ class Queue:
         try:
             for index, item in enumerate(items):
                 job = self._read_item(item, index)
+                self._check_sizes([job])
                 if jobs and size + _size(job) > _CHUNK_BYTES:
                     yield jobs
                     jobs, size = [], 0
@@ -148,8 +151,8 @@ class Queue:
             name = handler.name
         return new_job(_known_name("name", name), payload, options)
 
-    def _request(self, jobs: list[NewJob]) -> AddJobs:
-        """The jobs as one request, if each is small enough for this supervisor."""
+    def _check_sizes(self, jobs: list[NewJob]) -> None:
+        """Refuses data that is too large for this supervisor."""
         largest = self._channel.connect().max_payload
         for job in jobs:
             size = len(job.payload)
@@ -158,7 +161,6 @@ class Queue:
                     f"the data of the job {job.name!r} has {size} bytes ({format_size(size)}); max_payload is "
                     f"{largest} ({format_size(largest)}): write it to a file and send the path"
                 )
-        return AddJobs(self.name, jobs)
 
     def _handler(self, function: object) -> Handler:
         handler = handler_of(function)

@@ -227,6 +227,15 @@ def test_add_all_yields_what_was_added_before_a_bad_item(fake: FakeSupervisor, i
     assert [job.data for job in jobs] == [1, 2]
 
 
+def test_add_all_yields_what_was_added_before_a_job_that_is_too_large(start: Callable[..., Any], connect: Any) -> None:
+    start(max_payload=1000)
+    jobs = []
+    with pytest.raises(InvalidPayload, match="max_payload is 1000"):
+        for job in connect().queue("images").add_all([("resize", 1), ("resize", 2), ("resize", b"x" * 1001)], chunk=2):
+            jobs.append(job)
+    assert [job.data for job in jobs] == [1, 2]
+
+
 def test_what_the_iterable_raises_comes_after_what_was_added_before(fake: FakeSupervisor, images: Queue) -> None:
     def items() -> Iterator[tuple[str, int]]:
         yield from (("resize", number) for number in range(5))
