@@ -21,6 +21,7 @@ from conveyor_actors.errors import ConveyorError, OutcomeUnknown, ProtocolError,
 from conveyor_actors.wire import (
     MUTATIONS,
     PROTOCOL_VERSION,
+    PUSHED_BYTES_HEARD,
     REFS_MAX,
     UNANSWERED_REQUESTS_MAX,
     Body,
@@ -116,6 +117,8 @@ class Session:
         # Watched jobs of which the supervisor has never told yet whether they had ended before.
         self._unanswered: set[Ref] = set()
         self._overdue: dict[Wait, None] = {}
+        #: Bytes that were pushed since the supervisor was last told that they arrive.
+        self._unheard = 0
         self._greeters: list[Waiter] = []
         self._crowd: list[Waiter] = []
 
@@ -273,7 +276,7 @@ class Session:
             del self._calls[reply.no]
             return [], [call, *self._admitted()]
         if isinstance(body, Ended):
-            return [], self._ended((view.queue, view.id, view) for view in body.jobs)
+            return self._heard(len(frame)), self._ended((view.queue, view.id, view) for view in body.jobs)
         if isinstance(body, Registered):
             refs = self._registering.pop(reply.no, [])
             ended = self._ended((view.queue, view.id, view) for view in body.ended)
@@ -288,6 +291,14 @@ class Session:
         if isinstance(body, Reset) and self._hello_no is None:
             return self.reconnected()
         return [], []  # of what was given up, or a Reset that crossed our Hello
+
+    def _heard(self, size: int) -> list[bytes]:
+        """A word to the supervisor now and then, which shows that what it pushes is read."""
+        self._unheard += size
+        if self._unheard < PUSHED_BYTES_HEARD:
+            return []
+        self._unheard = 0
+        return [self._numbered(Ping())[1]]
 
     def _welcomed(self, no: int, welcome: Welcome) -> list[Waiter]:
         if no != self._hello_no:

@@ -12,7 +12,8 @@ AHEAD_US_MAX: Final = 50_000
 #: A worker that has reported nothing for this long gives back what it has not begun.
 QUIET_US_MAX: Final = 50_000
 HELD_JOBS_MAX: Final = 512
-#: A worker that holds this much data gets nothing behind it: all of it is in memory, here and there, until it is run.
+#: A worker that holds jobs with this much data, and results to be expected, gets nothing behind them: all of the one is
+#: in memory until it is run, and all of the other until it is recorded.
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 #: What a job counts whose handler nobody has measured: nothing is put behind it.
 UNKNOWN_US: Final = 1 << 40
@@ -41,6 +42,11 @@ def learn(estimate_us: int | None, duration_us: int) -> int:
         return measured
     step = 2 if measured > estimate_us else 16
     return estimate_us + (measured - estimate_us) // step
+
+
+def expect_bytes(known: int, measured: int) -> int:
+    """How large the next result of a handler may be: up at once, down slowly, so that a rare large one is expected."""
+    return max(measured, known - known // 16)
 
 
 def share(waiting: int, workers: int) -> int:

@@ -182,8 +182,8 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         batch.members[token] = number
         memory.leases[token] = memory.active[number] = worker.leases[token] = lease
         worker.load_us += lease.estimate_us
-        lease.payload_bytes = len(payload)
-        worker.held_bytes += lease.payload_bytes
+        lease.held_bytes = len(payload) + handler.result_bytes
+        worker.held_bytes += lease.held_bytes
         options = effective_options(record, handler)
         tasks.append(
             Task(

@@ -6,7 +6,7 @@ counts, events, waits, removal of older jobs) is written in the same transaction
 
 from __future__ import annotations
 
-from conveyor_actors.engine.credits import learn
+from conveyor_actors.engine.credits import expect_bytes, learn
 from conveyor_actors.engine.damage import let_ask_again
 from conveyor_actors.engine.leasing import put_back, release
 from conveyor_actors.engine.memory import Lease, Queue, Worker, effective_options
@@ -51,6 +51,7 @@ def take_outcomes(tick: Tick, worker: Worker | None, outcomes: list[Outcome]) ->
         handler = lease.handler
         if handler is not None:
             handler.estimate_us = learn(handler.estimate_us, outcome.duration_us)
+            handler.result_bytes = expect_bytes(handler.result_bytes, len(outcome.value))
         if outcome.kind == SUCCESS:
             _complete(tick, lease, outcome.value)
         else:

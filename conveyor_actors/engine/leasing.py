@@ -23,7 +23,7 @@ def release(tick: Tick, lease: Lease) -> None:
     if worker is not None:
         del worker.leases[lease.token]
         worker.load_us -= lease.estimate_us
-        worker.held_bytes -= lease.payload_bytes
+        worker.held_bytes -= lease.held_bytes
 
 
 def put_back(tick: Tick, lease: Lease, trigger: str) -> None:

@@ -60,13 +60,14 @@ class Queue:
 
 
 class Handler:
-    """A handler of a pool, with how long a run of it takes (None: nobody has measured it)."""
+    """A handler of a pool: how long a run of it takes (None: nobody has measured it), how large a result may be."""
 
-    __slots__ = ("estimate_us", "options")
+    __slots__ = ("estimate_us", "options", "result_bytes")
 
     def __init__(self, options: RunOptions = NO_OPTIONS) -> None:
         self.options = options
         self.estimate_us: int | None = None
+        self.result_bytes = 0
 
 
 class Batch:
@@ -82,7 +83,7 @@ class Batch:
 class Lease:
     """An active job. `record` is the job's, with state ACTIVE, as it is nowhere on disk."""
 
-    __slots__ = ("batch", "estimate_us", "handler", "number", "payload_bytes", "queue", "record", "token", "worker")
+    __slots__ = ("batch", "estimate_us", "handler", "held_bytes", "number", "queue", "record", "token", "worker")
 
     def __init__(
         self, token: int, number: int, record: JobRecord, queue: Queue, batch: int, worker: Worker | None
@@ -94,7 +95,8 @@ class Lease:
         self.batch = batch
         self.worker = worker
         self.estimate_us = 0
-        self.payload_bytes = 0
+        #: Its payload, and the result to be expected of it.
+        self.held_bytes = 0
         self.handler: Handler | None = None
 
 
@@ -115,8 +117,9 @@ class Pool:
         self.handlers = {}
         for entry in entries:
             handler = self.handlers[entry.queue, entry.name] = Handler(entry.options)
-            if (entry.queue, entry.name) in measured:
-                handler.estimate_us = measured[entry.queue, entry.name].estimate_us
+            before = measured.get((entry.queue, entry.name))
+            if before is not None:
+                handler.estimate_us, handler.result_bytes = before.estimate_us, before.result_bytes
 
     def handler(self, queue: str, name: str) -> Handler | None:
         return self.handlers.get((queue, name)) or self.handlers.get((None, name))

@@ -131,10 +131,11 @@ def _load_lease(tables: Tables, memory: Memory, key: int, batch: Batch, token: i
     if worker is not None:
         known_us = None if lease.handler is None else lease.handler.estimate_us
         lease.estimate_us = UNKNOWN_US if known_us is None else known_us
-        lease.payload_bytes = _payload_bytes(tables, number, record)
+        result_bytes = 0 if lease.handler is None else lease.handler.result_bytes
+        lease.held_bytes = _payload_bytes(tables, number, record) + result_bytes
         worker.leases[token] = lease
         worker.load_us += lease.estimate_us
-        worker.held_bytes += lease.payload_bytes
+        worker.held_bytes += lease.held_bytes
 
 
 def _payload_bytes(tables: Tables, number: int, record: JobRecord) -> int:

@@ -27,6 +27,7 @@ from conveyor_actors.supervisor.logs import event
 from conveyor_actors.wire import (
     EVENTS_SUFFIX,
     PROTOCOL_VERSION,
+    PUSHED_BYTES_MAX,
     SYNC_PREFIX,
     Body,
     Ended,
@@ -73,6 +74,8 @@ class Gateway:
         self._config = config
         self._incarnation = incarnation
         self._sessions: dict[bytes, int] = {}
+        #: Bytes that were pushed to a client since it was last heard.
+        self._unheard: dict[bytes, int] = {}
         #: Routes on which a client was lost; for the loop to pass on.
         self.gone: set[bytes] = set()
         self._topics: set[bytes] = set()
@@ -126,6 +129,7 @@ class Gateway:
             more = False
             messages += 1
             route, *frames = receive(socket)
+            self._unheard.pop(route, None)
             size += sum(map(len, frames))
             if len(frames) != 1:
                 self._drop(route, f"a message has {len(frames)} frames; it is to have one")
@@ -161,6 +165,7 @@ class Gateway:
             self.reply(route, request.no, Refused("ProtocolError", told))
             return
         self._sessions[route] = hello.client
+        self.gone.discard(route)
         welcome = Welcome(PROTOCOL_VERSION, self._incarnation, self._config.max_payload, "~" + EVENTS_SUFFIX)
         self.reply(route, request.no, welcome)
 
@@ -186,6 +191,7 @@ class Gateway:
             self._forget(route)
 
     def _forget(self, route: bytes) -> None:
+        self._unheard.pop(route, None)
         if self._sessions.pop(route, None) is not None:
             self.gone.add(route)
 
@@ -206,10 +212,16 @@ class Gateway:
             self.reply(route, 0, Pong())
 
     def push_ended(self, ended: dict[bytes, list[JobView]]) -> None:
+        """A client that does not read is given up, or all of that would pile up here; it asks again when it reads."""
         for route, jobs in ended.items():
             for page in pages(jobs):
-                if route in self._sessions:
-                    self.reply(route, 0, Ended(page))
+                if route not in self._sessions:
+                    break
+                message = encode(Reply(0, Ended(page)))
+                self._unheard[route] = unheard = self._unheard.get(route, 0) + len(message)
+                self.send(route, message)
+                if unheard > PUSHED_BYTES_MAX:
+                    self._forget(route)
 
     # -- events -----------------------------------------------------------------------------------------
 

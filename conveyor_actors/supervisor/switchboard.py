@@ -25,6 +25,7 @@ log: Final = logging.getLogger("conveyor.workers")
 
 #: How much is taken from the socket at a time.
 _TAKEN_MESSAGES_MAX: Final = 256
+_TAKEN_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Switchboard:
@@ -48,10 +49,11 @@ class Switchboard:
     def receive(self, find: Callable[[str], WorkerProcess | None], inputs: list[Input]) -> bool:
         """Takes what has arrived; tells whether there was something. `find` knows the workers that may speak."""
         socket = self.socket
-        messages = 0
-        while messages < _TAKEN_MESSAGES_MAX and readable(socket):
+        messages = size = 0
+        while messages < _TAKEN_MESSAGES_MAX and size < _TAKEN_BYTES_MAX and readable(socket):
             messages += 1
             frames = receive(socket)
+            size += sum(map(len, frames))
             worker = find(frames[0].partition(b":")[0].decode("utf-8", "replace"))
             if worker is None or worker.identity != frames[0] or len(frames) != 2:
                 self.garbage += 1

@@ -16,10 +16,12 @@ from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.wire import (
     PAGE_BYTES_MAX,
     PROTOCOL_VERSION,
+    PUSHED_BYTES_MAX,
     Ended,
     GetQueues,
     Hello,
     JobView,
+    Ping,
     Request,
     decode_reply,
     encode,
@@ -86,12 +88,16 @@ def test_a_client_that_sends_garbage_is_told_as_gone(meeting: Meeting) -> None:
     assert meeting.gateway.gone == {meeting.route}
 
 
-def test_the_ends_of_large_jobs_are_pushed_page_by_page(meeting: Meeting) -> None:
+def large_jobs(count: int) -> list[JobView]:
     payload = bytes(1_000_000)
-    jobs = [
+    return [
         JobView(no, str(no), "q", "n", 4, 0, 1, 1, 0, payload, b"", None, None, 0, None, None, 0, "", False)
-        for no in range(10)
+        for no in range(count)
     ]
+
+
+def test_the_ends_of_large_jobs_are_pushed_page_by_page(meeting: Meeting) -> None:
+    jobs = large_jobs(10)
     meeting.gateway.push_ended({meeting.route: jobs, b"gone": jobs})
     meeting.client.recv()  # the welcome
     told = []
@@ -103,3 +109,32 @@ def test_the_ends_of_large_jobs_are_pushed_page_by_page(meeting: Meeting) -> Non
         assert isinstance(pushed, Ended)
         told += [job.number for job in pushed.jobs]
     assert told == list(range(10))
+
+
+def test_a_client_that_reads_nothing_of_what_it_is_pushed_is_given_up(meeting: Meeting) -> None:
+    pushed = large_jobs(4)
+    for _ in range(PUSHED_BYTES_MAX // 4_000_000):
+        meeting.gateway.push_ended({meeting.route: pushed})
+    assert meeting.gateway.gone == set()
+    for _ in range(10):
+        meeting.gateway.push_ended({meeting.route: pushed})
+    assert meeting.gateway.gone == {meeting.route}
+    received = 0
+    while meeting.client.poll(100):
+        received += len(meeting.client.recv())
+    assert received < PUSHED_BYTES_MAX + 2 * PAGE_BYTES_MAX
+
+
+def test_a_client_that_says_a_word_now_and_then_is_pushed_any_amount(meeting: Meeting) -> None:
+    pushed = large_jobs(4)
+    for _ in range(4):
+        for _ in range(PUSHED_BYTES_MAX // 4_000_000):
+            meeting.gateway.push_ended({meeting.route: pushed})
+        meeting.say(*pack([encode(Request(3, 3, Ping()))]))
+    assert meeting.gateway.gone == set()
+
+
+def test_a_client_that_is_back_is_not_gone(meeting: Meeting) -> None:
+    meeting.say(b"\xc1 garbage")
+    meeting.say(*pack([encode(Request(3, 1, Hello(PROTOCOL_VERSION, 7)))]))
+    assert meeting.gateway.gone == set()

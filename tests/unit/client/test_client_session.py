@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from conveyor_actors import wire
@@ -287,3 +288,15 @@ def test_fifty_thousand_waits_are_cheap() -> None:
     for start in range(0, 50_000, 1000):
         reply(session, 0, wire.Ended([view(str(number)) for number in range(start, start + 1000)]))
     assert len(wait.take()) == 50_000 and not wait.refs
+
+
+def test_who_is_pushed_much_says_now_and_then_that_it_arrives() -> None:
+    session = welcomed()
+    session.watch([("q", str(number)) for number in range(100)])
+    session.outgoing()
+    large = bytes(wire.PUSHED_BYTES_HEARD // 4)
+    said = [
+        bodies(reply(session, 0, wire.Ended([msgspec.structs.replace(view(str(number)), result=large)]))[0])
+        for number in range(8)
+    ]
+    assert said == [[], [], [], [wire.Ping()]] * 2

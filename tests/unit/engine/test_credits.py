@@ -13,6 +13,7 @@ from conveyor_actors.engine.credits import (
     OVERHEAD_US,
     UNKNOWN_US,
     WINDOW_US,
+    expect_bytes,
     has_room,
     learn,
     share,
@@ -79,6 +80,12 @@ def test_a_rare_long_run_is_expected_again_for_a_while() -> None:
     estimate = learn(1_000, 1_000_000)
     assert estimate > 500_000
     assert learn(estimate, 1_000) > 450_000
+
+
+def test_a_rare_large_result_is_expected_again_for_a_while() -> None:
+    assert expect_bytes(10, 1_000_000) == 1_000_000
+    assert expect_bytes(1_000_000, 10) == 937_500
+    assert expect_bytes(0, 0) == 0
 
 
 @pytest.mark.parametrize(("waiting", "workers", "each"), [(1, 4, 1), (4, 4, 1), (5, 4, 2), (1000, 3, 334), (0, 2, 0)])

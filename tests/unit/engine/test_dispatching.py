@@ -98,11 +98,21 @@ def test_large_payloads_are_handed_out_a_few_megabytes_at_a_time(host: Host) -> 
     host.decide()
     host.store.abort()
     host.engine.reload(host.store.begin())
-    assert host.engine.memory.workers["w1"].held_bytes == 5_000_000
+    assert host.engine.memory.workers["w1"].held_bytes == 5 * 1_000_001  # results of one byte are expected
     for id in ids[1:6]:
         host.report(success(host.token(id), us=1))
-    assert host.engine.memory.workers["w1"].held_bytes == 1_000_000
+    assert host.engine.memory.workers["w1"].held_bytes == 1_000_001
     assert host.counts() == {"active": 1, "completed": 7}
+
+
+def test_large_results_are_expected_a_few_megabytes_at_a_time(host: Host) -> None:
+    host.report(success(host.token(host.add("work")[0]), bytes(1_000_000), us=1))
+    ids = [host.add("work")[0] for _ in range(7)]
+    assert [id for id in ids if id in host.tasks] == ids[:5]
+    host.report(*(success(host.token(id), us=1) for id in ids[:5]))
+    assert host.dispatched() == {"w1": ids[5:]}
+    for worker in host.engine.memory.workers.values():
+        assert worker.held_bytes < 2 * 800_000  # small ones are believed slowly
 
 
 def test_a_batch_of_large_payloads_is_divided_among_ticks(host: Host) -> None:
