@@ -22,7 +22,7 @@ PAGE_JOBS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 #: A client that was pushed so much and has said nothing since is taken for gone; it says a word in time, and more than
 #: once, if it reads what it is sent.
-PUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
+PUSHED_BYTES_MAX: Final = 32 * 1024 * 1024
 PUSHED_BYTES_HEARD: Final = PUSHED_BYTES_MAX // 8
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

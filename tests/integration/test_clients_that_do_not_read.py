@@ -9,8 +9,8 @@ import psutil
 from waiting import until
 
 RESULT_BYTES = 1_000_000
-JOBS = 250
-MEMORY_BYTES_MAX = 150_000_000
+JOBS = 400
+MEMORY_BYTES_MAX = 200_000_000
 
 CLIENT = """
 import sys
