@@ -26,7 +26,7 @@ _NOT_TAKEN_MAX = 500
 def dispatch(tick: Tick) -> None:
     """Fills every worker that has room from the queues its pool serves."""
     memory = tick.memory
-    if memory.draining or not memory.workers:
+    if memory.draining or memory.hold or not memory.workers:
         return
     for pool in memory.pools.values():
         if not pool.ready or not pool.workers:

@@ -167,7 +167,10 @@ def _drain(tick: Tick, message: Drain) -> None:
 
 
 def _set_full(tick: Tick, message: SetFull) -> None:
-    tick.memory.full = message.message
+    memory = tick.memory
+    if message.hold and not memory.hold:
+        recall_queue(tick, None)
+    memory.full, memory.hold = message.message, message.hold
 
 
 def _later(tick: Tick, message: Later) -> None:

@@ -103,9 +103,10 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class SetFull(msgspec.Struct, frozen=True):
-    """Whether the disk is too full to accept jobs; `message` says so to whoever adds."""
+    """Whether the disk is too full to accept jobs; `message` says so to whoever adds. `hold`: too full to start any."""
 
     message: str | None
+    hold: bool = False
 
 
 class Later(msgspec.Struct, frozen=True):

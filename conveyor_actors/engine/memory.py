@@ -180,7 +180,9 @@ class Memory:
         self.workers: dict[str, Worker] = {}
         self.waits: dict[int, set[bytes]] = {}
         self.draining = False
+        #: Why no jobs are accepted, and whether none are started either.
         self.full: str | None = None
+        self.hold = False
 
     def pools_of(self, queue: str) -> list[Pool]:
         """The pools that serve a queue."""

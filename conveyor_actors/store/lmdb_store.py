@@ -19,6 +19,7 @@ import msgspec
 
 from conveyor_actors.errors import StoreError
 from conveyor_actors.store.journal import Journal
+from conveyor_actors.store.reserve import Reserve, disk_free
 from conveyor_actors.store.tables import LIFE_KEY, TABLES, Cursor
 
 MAP_BYTES_FIRST: Final = 1 << 30
@@ -85,10 +86,13 @@ class LmdbTables:
 class LmdbStore:
     """The environment and its journal. `durability="relaxed"` leaves the syncing to `sync()`."""
 
-    def __init__(self, path: Path, *, durability: str = "fsync", map_bytes: int = MAP_BYTES_FIRST) -> None:
+    def __init__(
+        self, path: Path, *, durability: str = "fsync", map_bytes: int = MAP_BYTES_FIRST, reserve_bytes: int = 0
+    ) -> None:
         self.path = path
         self.relaxed = durability == "relaxed"
         path.mkdir(mode=0o700, exist_ok=True)
+        self.reserve = Reserve(path / "reserve", reserve_bytes)
         # Twice the file: a store that was left full must have room for the first transaction of its next owner.
         map_bytes = max(map_bytes, 2 * _size_of(path))
         self._txn: Any = None
@@ -145,20 +149,24 @@ class LmdbStore:
             self._open()
         return self._tables
 
-    def commit(self) -> None:
-        """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that."""
+    def commit(self) -> bool:
+        """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that.
+
+        Tells whether it was LMDB, whose file may have grown.
+        """
         if not self._changes:
-            return
+            return False
         try:
             fits = self._journal.append(_encode(self._changes))
         except OSError as error:
             raise self._fault("cannot be written", error) from error
         if not fits:
             self.checkpoint()
-            return
+            return True
         self._changes.clear()
         self.behind = True
         self.unsynced = self.relaxed
+        return False
 
     def abort(self) -> None:
         """What was changed since the last commit never happened."""
@@ -168,6 +176,7 @@ class LmdbStore:
     def checkpoint(self) -> None:
         """Brings LMDB up to the journal, which is void then. Safe as such, whatever the durability."""
         changes = list(self._changes)
+        self.reserve.before_writing()
         while True:
             try:
                 if self._txn is None:
@@ -237,6 +246,10 @@ class LmdbStore:
         page: int = self._environment.stat()["psize"]
         used: int = (info["last_pgno"] + 1) * page
         return used
+
+    def disk_free(self) -> int:
+        """Bytes that are free on the disk it is on."""
+        return disk_free(self.path)
 
     def close(self) -> None:
         """As a crash would: what is in the journal alone is found there by the next owner."""

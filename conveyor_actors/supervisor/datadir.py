@@ -161,8 +161,8 @@ def _lock(path: Path) -> int:
                 f"the data directory {path.parent} is in use by another supervisor ({_holder(lock_fd)}): "
                 "stop that one first, or give this one its own data_dir"
             ) from None
-        os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        # In this order: on a full disk a block that was given up cannot be had again.
+        os.ftruncate(lock_fd, os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0))
     except BaseException:
         os.close(lock_fd)
         raise

@@ -9,6 +9,7 @@ import msgspec
 
 from conveyor_actors import __version__
 from conveyor_actors.box import TOKEN
+from conveyor_actors.engine.inputs import SetFull
 from conveyor_actors.engine.memory import Memory
 from conveyor_actors.engine.reading import queue_infos
 from conveyor_actors.model import WAITING, Info, StoreInfo, Worker, utc
@@ -18,11 +19,6 @@ from conveyor_actors.supervisor.workers import WorkerProcess
 from conveyor_actors.units import format_size
 
 _NOT_TOTALS = ("next_number", "next_event")
-
-
-def disk_free(store: LmdbStore) -> int:
-    status = os.statvfs(store.path)
-    return status.f_bavail * status.f_frsize
 
 
 def make_info(
@@ -39,7 +35,7 @@ def make_info(
         totals,
         [pool.info() for pool in pools],
         queue_infos(memory),
-        StoreInfo(str(store.path), store.size(), disk_free(store)),
+        StoreInfo(str(store.path), store.size(), store.disk_free()),
         [*warnings, *_warnings(memory, pools)],
     )
 
@@ -59,13 +55,17 @@ def _warnings(memory: Memory, pools: list[Pool]) -> list[str]:
     return found
 
 
-def full_message(free: int, least: int, store: LmdbStore) -> str | None:
-    """Why no job can be accepted, or None."""
+def fullness(store: LmdbStore, least: int) -> SetFull:
+    """What the room that is left on the disk allows. What the store's reserve lacks does not count as room."""
+    free = max(0, store.disk_free() - store.reserve.lacking)
     if free >= least:
-        return None
-    return (
-        f"the disk of {store.path} has {format_size(free)} left, min_free_disk is {format_size(least)}: "
-        "no jobs are accepted until there is more room; running jobs go on"
+        return SetFull(None)
+    hold = free < least // 2
+    refused = "accepted or started" if hold else "accepted"
+    return SetFull(
+        f"the disk of {store.path} has {format_size(free)} left, min_free_disk is {format_size(least)}: no jobs are "
+        f"{refused} until there is more room; {'what runs is still recorded' if hold else 'those that wait go on'}",
+        hold,
     )
 
 

@@ -51,6 +51,8 @@ _TAKE_NS_MAX: Final = 4_000_000
 #: A tick that took no longer than this so far does not look for more: hardly anything can have come.
 _TAKE_NS_MIN: Final = 50_000
 _DISK_SECONDS: Final = 1.0
+#: Room that is kept for what has to be recorded when the disk is full.
+_RESERVE_BYTES: Final = 32 * 1024 * 1024
 _SYNC_SECONDS: Final = 0.1
 _CHECKPOINT_SECONDS: Final = 1.0
 _CLIENTS_SECONDS: Final = 60.0
@@ -91,12 +93,17 @@ class Loop:
         self._questions: list[Question] = []
         self._after_commit: list[Callable[[], None]] = []
         self._tick_us = 0
+        self._full = SetFull(None)
         self._started_ms = time.time_ns() // 1_000_000
         self._random = random.Random()
         self._shutdown = Shutdown(config.supervisor.shutdown_timeout_ms / 1000)
         self._on_ready: Callable[[], None] | None = None
         survivors, boxes = take_over(data_dir.path, data_dir.run)
-        self._store = LmdbStore(data_dir.store, durability=config.supervisor.durability)
+        self._store = LmdbStore(
+            data_dir.store,
+            durability=config.supervisor.durability,
+            reserve_bytes=min(_RESERVE_BYTES, config.supervisor.min_free_disk),
+        )
         self._engine = Engine(engine_settings(config))
         self._log_alarms(self._engine.start(self._store.begin(), survivors, self._now()))
         self._store.checkpoint()  # the incarnation must survive a power cut, also with relaxed durability
@@ -136,7 +143,7 @@ class Loop:
         self._reactor.catch(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         for pool in self._pools.values():
             pool.start()
-        self._check_disk()
+        self._check_disk_again()
         self._look_again()
         self._forget_clients_again()
         self._checkpoint_again()
@@ -215,7 +222,8 @@ class Loop:
                 if not again:
                     self._handle_new(handled)
                 effects = engine.finish()
-                store.commit()
+                if store.commit():
+                    self._check_disk()
                 return effects
             except MapFull:
                 store.abort()
@@ -367,11 +375,17 @@ class Loop:
             worker.kill("stalled", f"no heartbeat and no progress for {format_duration(lock_ms)} (lock_duration)")
 
     def _check_disk(self) -> None:
-        message = health.full_message(health.disk_free(self._store), self._config.supervisor.min_free_disk, self._store)
-        if (message is None) != (self._engine.memory.full is None):
-            event(log, "warning" if message else "info", message or "there is room on the disk again")
-            self._inputs.append(SetFull(message))
-        self._reactor.later(_DISK_SECONDS, self._check_disk)
+        full, before = health.fullness(self._store, self._config.supervisor.min_free_disk), self._full
+        if full.message is None:
+            self._store.reserve.restore()
+        if (full.message is None, full.hold) != (before.message is None, before.hold):
+            event(log, "warning" if full.message else "info", full.message or "there is room on the disk again")
+            self._inputs.append(full)
+            self._full = full
+
+    def _check_disk_again(self) -> None:
+        self._check_disk()
+        self._reactor.later(_DISK_SECONDS, self._check_disk_again)
 
     def _forget_clients_again(self) -> None:
         self._gateway.forget_gone()
@@ -385,6 +399,7 @@ class Loop:
     def _checkpoint_again(self) -> None:
         if self._store.behind:
             self._store.checkpoint()
+            self._check_disk()
         self._reactor.later(_CHECKPOINT_SECONDS, self._checkpoint_again)
 
     # -- the way down -------------------------------------------------------------------------------------

@@ -482,7 +482,7 @@ class World:
 
     def _disk_full(self) -> None:
         self.seen["disk full"] += 1
-        self.post(SetFull("the disk is full"))
+        self.post(SetFull("the disk is full", hold=self.draw.random() < 0.5))
         self.while_up(30_000, lambda: self.post(SetFull(None)))
 
     # -- a tick -------------------------------------------------------------------------------------------------
@@ -631,6 +631,7 @@ class World:
         for id, _ in effects.dispatches:
             assert self.engine.memory.workers[id].pool.ready, "a job was handed to a pool that is down"
         assert not (effects.dispatches and self.engine.memory.draining), "a job was handed out during a shutdown"
+        assert not (effects.dispatches and self.engine.memory.hold), "a job was handed out while the disk was full"
 
     def _asked(self, taken: list[Input]) -> tuple[list[ClientSays], frozenset[tuple[bytes, int]]]:
         """The requests of a tick, and those that came while the disk was full."""
@@ -671,7 +672,7 @@ class World:
     def _check_no_worker_idles(self) -> None:
         """Whoever has nothing to do gets what there is."""
         memory = self.engine.memory
-        if memory.draining:
+        if memory.draining or memory.hold:
             return
         for pool in self.host.pools:
             known = memory.pools[pool.name]

@@ -25,6 +25,7 @@ LAYERS = (
 )
 #: These stand beside the layers: besides themselves they import only what is left of `store.tables`.
 OUTSIDE = ("worker", "client", "cli")
+STORE_PARTS = ("store.journal", "store.reserve")
 #: What `engine` must not know: it gets time and chance as arguments, and a transaction passed in.
 NOT_IN_THE_ENGINE = {
     "asyncio", "lmdb", "logging", "multiprocessing", "os", "psutil", "random", "secrets", "select", "signal", "socket",
@@ -129,13 +130,13 @@ def worker_is_private(found: Import) -> bool:
 
 
 def store_is_private(found: Import) -> bool:
-    """store.lmdb_store is imported by the supervisor alone, and imports the journal and nothing right of store.tables.
+    """store.lmdb_store is imported by the supervisor alone, and imports its parts and nothing right of store.tables.
 
-    The journal imports nothing of ours, and nobody else imports it.
+    Its parts (the journal, the reserve) import nothing of ours, and nobody else imports them.
     """
-    if found.module == "store.journal":
+    if found.module in STORE_PARTS:
         return False
-    if found.target == "store.journal":
+    if found.target in STORE_PARTS:
         return found.module == "store.lmdb_store"
     if found.module == "store.lmdb_store":
         there = layer_of(found.target)
@@ -166,7 +167,7 @@ RULES = [
 
 
 def test_every_module_has_its_place() -> None:
-    known = {"", "store", "store.journal", "store.lmdb_store"}
+    known = {"", "store", "store.lmdb_store", *STORE_PARTS}
     lost = [m for m in MODULES if m not in known and layer_of(m) is None and outside_of(m) is None]
     assert lost == [], "say in this test where they stand"
 

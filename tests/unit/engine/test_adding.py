@@ -9,9 +9,9 @@ import pytest
 from conveyor_actors.engine.inputs import SetFull
 from conveyor_actors.engine.memory import Settings
 from conveyor_actors.model import ADD_MANY_BYTES_MAX, RunOptions
-from conveyor_actors.wire import Added, AddedJob, AddJobs, NewJob, Refused
+from conveyor_actors.wire import Added, AddedJob, AddJobs, NewJob, Refused, SetPaused
 
-from .harness import BEGIN_MS, Host, new, settings
+from .harness import BEGIN_MS, Host, new, settings, success
 
 
 def test_jobs_added_before_any_worker_exists_are_run(empty: Host) -> None:
@@ -120,6 +120,20 @@ def test_a_full_disk_refuses_adds_and_still_records_what_ends(host: Host) -> Non
     assert host.job(id).state == 4
     host.tick(SetFull(None))
     assert host.add("work") == ["2"]
+
+
+def test_a_disk_that_is_fuller_still_starts_nothing_and_takes_back_what_has_not_begun(host: Host) -> None:
+    host.report(success(host.token(host.add("work")[0]), us=1))
+    host.ask(SetPaused("q", True))
+    ids = host.add("work", "work", "work")
+    host.ask(SetPaused("q", False))
+    assert host.dispatched() == {"w1": ids}
+    assert host.tick(SetFull("the disk is full", hold=True)).recalls == ["w1"]
+    host.recalled(host.token(ids[0]), host.token(ids[2]))
+    host.complete(ids[0])
+    assert host.counts() == {"waiting": 2, "completed": 2}
+    assert host.tick(SetFull("the disk is full")).dispatches
+    assert host.counts() == {"active": 2, "completed": 2}
 
 
 def test_ids_in_other_scripts_are_kept(empty: Host) -> None:
