@@ -20,10 +20,10 @@ UNANSWERED_REQUESTS_MAX: Final = 256
 REFS_MAX: Final = 10_000
 PAGE_JOBS_MAX: Final = 1_000
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-#: A client that was pushed so much and has said nothing since is taken for gone; it says a word in time, and more than
-#: once, if it reads what it is sent.
-PUSHED_BYTES_MAX: Final = 32 * 1024 * 1024
-PUSHED_BYTES_HEARD: Final = PUSHED_BYTES_MAX // 8
+#: A client that was sent so much and shows by no `low` that it reads it is given up.
+UNREAD_BYTES_MAX: Final = 32 * 1024 * 1024
+#: It shows it in time, and more than once, for what it is pushed too.
+PUSHED_BYTES_TOLD: Final = UNREAD_BYTES_MAX // 8
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -334,7 +334,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 class Published(msgspec.Struct, array_like=True, frozen=True):
     """One commit's events of one queue on the event socket. `before`: the last event of that queue published earlier,
-    so that a reader sees that it missed something. `rows` carry their own numbers: the seq comes first."""
+    so that a reader sees that it missed something. `rows` carry their own numbers: the seq comes first. Where there are
+    none they were too many to be published: the log has them."""
 
     before: int
     at_ms: int

@@ -128,7 +128,7 @@ class Events(Iterator[Event]):
         self._look_at = monotonic() + _SETTLED_S
         if published is None:
             self._behind = True  # connected anew: what happened meanwhile is in the log
-        elif self._queue is None:
+        elif self._queue is None and published.rows:
             self._merge(published)
         elif published.before > self.position:
             self._behind = True

@@ -21,7 +21,7 @@ from conveyor_actors.errors import ConveyorError, OutcomeUnknown, ProtocolError,
 from conveyor_actors.wire import (
     MUTATIONS,
     PROTOCOL_VERSION,
-    PUSHED_BYTES_HEARD,
+    PUSHED_BYTES_TOLD,
     REFS_MAX,
     UNANSWERED_REQUESTS_MAX,
     Body,
@@ -118,7 +118,7 @@ class Session:
         self._unanswered: set[Ref] = set()
         self._overdue: dict[Wait, None] = {}
         #: Bytes that were pushed since the supervisor was last told that they arrive.
-        self._unheard = 0
+        self._pushed = 0
         self._greeters: list[Waiter] = []
         self._crowd: list[Waiter] = []
 
@@ -276,7 +276,7 @@ class Session:
             del self._calls[reply.no]
             return [], [call, *self._admitted()]
         if isinstance(body, Ended):
-            return self._heard(len(frame)), self._ended((view.queue, view.id, view) for view in body.jobs)
+            return self._note_pushed(len(frame)), self._ended((view.queue, view.id, view) for view in body.jobs)
         if isinstance(body, Registered):
             refs = self._registering.pop(reply.no, [])
             ended = self._ended((view.queue, view.id, view) for view in body.ended)
@@ -292,12 +292,12 @@ class Session:
             return self.reconnected()
         return [], []  # of what was given up, or a Reset that crossed our Hello
 
-    def _heard(self, size: int) -> list[bytes]:
+    def _note_pushed(self, size: int) -> list[bytes]:
         """A word to the supervisor now and then, which shows that what it pushes is read."""
-        self._unheard += size
-        if self._unheard < PUSHED_BYTES_HEARD:
+        self._pushed += size
+        if self._pushed < PUSHED_BYTES_TOLD:
             return []
-        self._unheard = 0
+        self._pushed = 0
         return [self._numbered(Ping())[1]]
 
     def _welcomed(self, no: int, welcome: Welcome) -> list[Waiter]:

@@ -27,8 +27,8 @@ from conveyor_actors.supervisor.logs import event
 from conveyor_actors.wire import (
     EVENTS_SUFFIX,
     PROTOCOL_VERSION,
-    PUSHED_BYTES_MAX,
     SYNC_PREFIX,
+    UNREAD_BYTES_MAX,
     Body,
     Ended,
     EventBatch,
@@ -63,8 +63,23 @@ _LAST_WORDS_MS: Final = 200
 _TAKEN_MESSAGES_MAX: Final = 256
 _TAKEN_BYTES_MAX: Final = 256 * 1024
 
+#: A tick's events of a queue that are larger than this are only announced; who follows them reads the log.
+_PUBLISHED_BYTES_MAX: Final = 64 * 1024
+_PUBLISHED_MESSAGES_MAX: Final = 256
+
 #: (route, number of the request, what is asked): answered by the supervisor, not by the engine.
 Question = tuple[bytes, int, Body]
+
+
+class _Peer:
+    """A client on a connection. `unread`: bytes sent to it since it last showed that it reads what it is sent."""
+
+    __slots__ = ("client", "low", "unread")
+
+    def __init__(self, client: int, low: int) -> None:
+        self.client = client
+        self.low = low
+        self.unread = 0
 
 
 class Gateway:
@@ -73,9 +88,7 @@ class Gateway:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], config: SupervisorConfig, incarnation: int) -> None:
         self._config = config
         self._incarnation = incarnation
-        self._sessions: dict[bytes, int] = {}
-        #: Bytes that were pushed to a client since it was last heard.
-        self._unheard: dict[bytes, int] = {}
+        self._peers: dict[bytes, _Peer] = {}
         #: Routes on which a client was lost; for the loop to pass on.
         self.gone: set[bytes] = set()
         self._topics: set[bytes] = set()
@@ -88,6 +101,7 @@ class Gateway:
         self.events = context.socket(zmq.XPUB)
         self.events.setsockopt(zmq.XPUB_VERBOSE, 1)
         self.events.setsockopt(zmq.MAXMSGSIZE, 4096)
+        self.events.setsockopt(zmq.SNDHWM, _PUBLISHED_MESSAGES_MAX)
         for socket in (self.socket, self.events):
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS_MAX)
@@ -129,7 +143,6 @@ class Gateway:
             more = False
             messages += 1
             route, *frames = receive(socket)
-            self._unheard.pop(route, None)
             size += sum(map(len, frames))
             if len(frames) != 1:
                 self._drop(route, f"a message has {len(frames)} frames; it is to have one")
@@ -146,15 +159,18 @@ class Gateway:
         if isinstance(body, Hello):
             self._welcome(route, request, body)
             return
-        client = self._sessions.get(route)
-        if client is None:
-            self.send(route, encode(Reply(0, Reset())))
-        elif isinstance(body, Ping):
+        peer = self._peers.get(route)
+        if peer is None:
+            self._turn_away(route, 0, Reset())
+            return
+        if request.low > peer.low:  # all that was asked before was answered, and the answers were read
+            peer.low, peer.unread = request.low, 0
+        if isinstance(body, Ping):
             self.reply(route, request.no, Pong())
         elif isinstance(body, (GetInfo, GetWorkers, Stop)):
             questions.append((route, request.no, body))
         else:
-            requests.append(ClientSays(route, client, request.no, request.low, body))
+            requests.append(ClientSays(route, peer.client, request.no, request.low, body))
 
     def _welcome(self, route: bytes, request: Request, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
@@ -162,9 +178,9 @@ class Gateway:
                 f"the client speaks version {hello.version} of the protocol, this supervisor {PROTOCOL_VERSION}: "
                 "install the same release of conveyor-actors on both sides"
             )
-            self.reply(route, request.no, Refused("ProtocolError", told))
+            self._turn_away(route, request.no, Refused("ProtocolError", told))
             return
-        self._sessions[route] = hello.client
+        self._peers[route] = _Peer(hello.client, request.low)
         self.gone.discard(route)
         welcome = Welcome(PROTOCOL_VERSION, self._incarnation, self._config.max_payload, "~" + EVENTS_SUFFIX)
         self.reply(route, request.no, welcome)
@@ -173,7 +189,7 @@ class Gateway:
         self.garbage += 1
         self._forget(route)
         event(log, "warning", "a client was dropped", reason=why[:500])
-        self.reply(route, 0, Refused("ProtocolError", why[:500]))
+        self._turn_away(route, 0, Refused("ProtocolError", why[:500]))
 
     # -- sending ----------------------------------------------------------------------------------------
 
@@ -181,18 +197,33 @@ class Gateway:
         self.send(route, encode(Reply(no, body)))
 
     def send(self, route: bytes, *replies: bytes) -> None:
-        """Never waits. A client that is gone, or that does not read, is forgotten; it asks again when it is back."""
+        """To a client that is known and reads: what others do not read would pile up here. They ask again."""
+        peer = self._peers.get(route)
+        if peer is None:
+            return
+        for message in pack(replies):
+            if peer.unread > UNREAD_BYTES_MAX:
+                self._forget(route)
+                return
+            peer.unread += len(message)
+            self._send(route, message)
+
+    def _turn_away(self, route: bytes, no: int, body: ReplyBody) -> None:
+        """Something short to somebody who is no client, or no longer."""
+        for message in pack([encode(Reply(no, body))]):
+            self._send(route, message)
+
+    def _send(self, route: bytes, message: bytes) -> None:
+        """Never waits. A client that is gone, or to whom nothing more can be sent, is forgotten."""
         try:
-            for message in pack(replies):
-                send(self.socket, (route, message))
+            send(self.socket, (route, message))
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             self._forget(route)
 
     def _forget(self, route: bytes) -> None:
-        self._unheard.pop(route, None)
-        if self._sessions.pop(route, None) is not None:
+        if self._peers.pop(route, None) is not None:
             self.gone.add(route)
 
     def send_all(self, replies: list[tuple[bytes, bytes]]) -> None:
@@ -208,20 +239,14 @@ class Gateway:
 
     def forget_gone(self) -> None:
         """A ROUTER does not tell who has left; sending does."""
-        for route in list(self._sessions):
+        for route in list(self._peers):
             self.reply(route, 0, Pong())
 
     def push_ended(self, ended: dict[bytes, list[JobView]]) -> None:
-        """A client that does not read is given up, or all of that would pile up here; it asks again when it reads."""
         for route, jobs in ended.items():
             for page in pages(jobs):
-                if route not in self._sessions:
-                    break
-                message = encode(Reply(0, Ended(page)))
-                self._unheard[route] = unheard = self._unheard.get(route, 0) + len(message)
-                self.send(route, message)
-                if unheard > PUSHED_BYTES_MAX:
-                    self._forget(route)
+                if route in self._peers:
+                    self.reply(route, 0, Ended(page))
 
     # -- events -----------------------------------------------------------------------------------------
 
@@ -237,7 +262,7 @@ class Gateway:
                     self._publish(topic, b"")
             elif message[:1] == b"\1":
                 self._topics.add(topic)
-            else:
+            elif message[:1] == b"\0":
                 self._topics.discard(topic)
 
     def publish(self, batch: EventBatch) -> None:
@@ -252,7 +277,10 @@ class Gateway:
         for topic, rows in by_topic.items():
             before = self._last_by_topic.get(topic, self._published_from)
             self._last_by_topic[topic] = rows[-1][0]
-            self._publish(topic, encode(Published(before, batch.at_ms, rows)))
+            message = encode(Published(before, batch.at_ms, rows))
+            if len(message) > _PUBLISHED_BYTES_MAX:
+                message = encode(Published(rows[-1][0], batch.at_ms, []))
+            self._publish(topic, message)
 
     def _publish(self, topic: bytes, message: bytes) -> None:
         with contextlib.suppress(zmq.Again):  # whoever is too slow reads the log

@@ -16,13 +16,18 @@ from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.wire import (
     PAGE_BYTES_MAX,
     PROTOCOL_VERSION,
-    PUSHED_BYTES_MAX,
+    UNREAD_BYTES_MAX,
     Ended,
+    EventBatch,
     GetQueues,
     Hello,
+    Jobs,
     JobView,
     Ping,
+    Published,
+    Reply,
     Request,
+    decode_published,
     decode_reply,
     encode,
 )
@@ -52,6 +57,13 @@ class Meeting:
         self.client.send_multipart(frames)
         assert self.gateway.socket.poll(DEADLINE_S * 1000)
         self.gateway.receive(self.inputs, self.questions)
+
+    def received(self) -> int:
+        """The bytes that are there to be read."""
+        size = 0
+        while self.client.poll(100):
+            size += len(self.client.recv())
+        return size
 
     def close(self) -> None:
         self.client.close(0)
@@ -113,24 +125,30 @@ def test_the_ends_of_large_jobs_are_pushed_page_by_page(meeting: Meeting) -> Non
 
 def test_a_client_that_reads_nothing_of_what_it_is_pushed_is_given_up(meeting: Meeting) -> None:
     pushed = large_jobs(4)
-    for _ in range(PUSHED_BYTES_MAX // 4_000_000):
+    for _ in range(UNREAD_BYTES_MAX // 4_000_000):
         meeting.gateway.push_ended({meeting.route: pushed})
     assert meeting.gateway.gone == set()
     for _ in range(10):
         meeting.gateway.push_ended({meeting.route: pushed})
     assert meeting.gateway.gone == {meeting.route}
-    received = 0
-    while meeting.client.poll(100):
-        received += len(meeting.client.recv())
-    assert received < PUSHED_BYTES_MAX + 2 * PAGE_BYTES_MAX
+    assert meeting.received() < UNREAD_BYTES_MAX + 2 * PAGE_BYTES_MAX
 
 
-def test_a_client_that_says_a_word_now_and_then_is_pushed_any_amount(meeting: Meeting) -> None:
+def test_nor_may_it_ask_on_and_on_without_reading_the_answers(meeting: Meeting) -> None:
+    answer = encode(Reply(3, Jobs([large_jobs(1)[0]] * 4)))
+    for no in range(3, 3 + 20):
+        meeting.say(*pack([encode(Request(no, 3, GetQueues()))]))
+        meeting.gateway.send_all([(meeting.route, answer)])
+    assert meeting.gateway.gone == {meeting.route}
+    assert meeting.received() < UNREAD_BYTES_MAX + 2 * PAGE_BYTES_MAX
+
+
+def test_a_client_that_shows_that_it_reads_is_sent_any_amount(meeting: Meeting) -> None:
     pushed = large_jobs(4)
-    for _ in range(4):
-        for _ in range(PUSHED_BYTES_MAX // 4_000_000):
+    for no in range(3, 7):
+        for _ in range(UNREAD_BYTES_MAX // 4_000_000):
             meeting.gateway.push_ended({meeting.route: pushed})
-        meeting.say(*pack([encode(Request(3, 3, Ping()))]))
+        meeting.say(*pack([encode(Request(no, no, Ping()))]))
     assert meeting.gateway.gone == set()
 
 
@@ -138,3 +156,43 @@ def test_a_client_that_is_back_is_not_gone(meeting: Meeting) -> None:
     meeting.say(b"\xc1 garbage")
     meeting.say(*pack([encode(Request(3, 1, Hello(PROTOCOL_VERSION, 7)))]))
     assert meeting.gateway.gone == set()
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def follower(meeting: Meeting) -> Iterator[zmq.Socket[bytes]]:
+    """Follows the events of all queues, by hand."""
+    socket = meeting.context.socket(zmq.XSUB)
+    socket.connect(meeting.gateway.events.getsockopt_string(zmq.LAST_ENDPOINT))
+    socket.send(b"\1")
+    _until_followed(meeting)
+    yield socket
+    socket.close(0)
+
+
+def _until_followed(meeting: Meeting) -> None:
+    assert meeting.gateway.events.poll(DEADLINE_S * 1000)
+    meeting.gateway.take_subscriptions()
+
+
+def _heard(follower: zmq.Socket[bytes]) -> Published:
+    assert follower.poll(DEADLINE_S * 1000)
+    return decode_published(follower.recv_multipart()[1])
+
+
+def test_garbage_on_the_event_socket_ends_nobodys_subscription(meeting: Meeting, follower: zmq.Socket[bytes]) -> None:
+    follower.send(b"X")
+    follower.send(b"\1another")  # comes after it
+    _until_followed(meeting)
+    meeting.gateway.publish(EventBatch(1, 0, [(0, "q", 1, "n", None)]))
+    assert [seq for seq, _ in _heard(follower).rows] == [1]
+
+
+def test_events_that_are_too_many_to_be_published_are_announced(meeting: Meeting, follower: zmq.Socket[bytes]) -> None:
+    rows = [(0, "q", number, "name", None) for number in range(10_000)]
+    meeting.gateway.publish(EventBatch(1, 0, rows))
+    meeting.gateway.publish(EventBatch(10_001, 0, rows[:1]))
+    assert _heard(follower) == Published(10_000, 0, [])
+    assert _heard(follower) == Published(10_000, 0, [(10_001, rows[0])])

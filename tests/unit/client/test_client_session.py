@@ -294,7 +294,7 @@ def test_who_is_pushed_much_says_now_and_then_that_it_arrives() -> None:
     session = welcomed()
     session.watch([("q", str(number)) for number in range(100)])
     session.outgoing()
-    large = bytes(wire.PUSHED_BYTES_HEARD // 4)
+    large = bytes(wire.PUSHED_BYTES_TOLD // 4)
     said = [
         bodies(reply(session, 0, wire.Ended([msgspec.structs.replace(view(str(number)), result=large)]))[0])
         for number in range(8)
