@@ -1,9 +1,9 @@
 """The box: a small file mapping that a worker and its supervisor share, and that outlives a SIGKILL of either.
 
-It tells which job runs since when, and holds what the worker has finished: the outcomes not yet sent, and those
-sent last, which a dying process may not have got rid of. It knows nothing of jobs beyond their tokens. Invariants:
-single slots are stored whole (a 64-bit store never tears); claim, revocation and the change of halves happen under
-the lock, which the kernel frees when its holder dies.
+It tells which job runs since when, and holds what the worker has finished: what is not yet sent, and the last 32 to
+64 KB of what was, which may not have arrived. It knows nothing of jobs beyond their tokens. Invariants: single slots
+are stored whole (a 64-bit store never tears); claim, revocation and the change of halves happen under the lock, which
+the kernel frees when its holder dies.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 
 from conveyor_actors.packing import join
 
-MAGIC: Final = 0x31_58_4F_42_56_4E_4F_43  # "CONVBOX1"
+MAGIC: Final = 0x32_58_4F_42_56_4E_4F_43  # "CONVBOX2"
 BOX_BYTES: Final = 64 * 1024
-HEADER_BYTES: Final = 128
+HEADER_BYTES: Final = 256
 OUTCOMES_BYTES_MAX: Final = (BOX_BYTES - HEADER_BYTES) // 2
+_MESSAGE_BYTES_MAX: Final = OUTCOMES_BYTES_MAX + len(join(0, b""))
 
 # Slots of eight bytes. The worker writes all but REVOKED, ABORT and who it is.
 TOKEN: Final = 1  # what runs now, 0 for nothing; written last at a start, cleared after the outcome is in the box
@@ -28,25 +29,39 @@ STARTED_WALL_MS: Final = 3
 BEAT_NS: Final = 4  # the last heartbeat, CLOCK_MONOTONIC
 CLAIMED: Final = 5  # the highest token that the worker has taken for its own
 REVOKED: Final = 6  # whatever is above CLAIMED and not above this was taken back
-SENT: Final = 7  # how many messages with outcomes were sent; its last bit says which half is filled now
-OUTCOMES: Final = 8  # two slots, one for each half: (count << 32) | bytes
-ABORT: Final = 10  # set by the supervisor: the running job is asked to stop
+ABORT: Final = 7  # set by the supervisor: the running job is asked to stop
 # Who the worker is, written by the supervisor: pid, start ticks and boot.
-PID: Final = 11
-START_TICKS: Final = 12
-BOOT: Final = 13
+PID: Final = 8
+START_TICKS: Final = 9
+BOOT: Final = 10
+# What it has finished. A part of a half is (count << 32) | bytes, from its beginning.
+SENT: Final = 11  # how many messages with outcomes were sent
+LARGE_SENT: Final = 12  # how many outcomes too large for the box were sent, each as a message of its own
+HALF: Final = 13  # which half is filled now
+SENT_PART: Final = 14  # the part of that half that was sent
+OUTCOMES: Final = 15  # two slots: the part of each half that is filled
+SENT_BEFORE: Final = 17  # two slots: how many messages were sent before each half was begun
+_BYTES: Final = 0xFFFF_FFFF
+
+
+def is_large(message: bytes) -> bool:
+    """Whether a message brings an outcome that did not fit into the box."""
+    return len(message) > _MESSAGE_BYTES_MAX
 
 
 class BoxState(NamedTuple):
-    """What a box says at one moment."""
+    """What a box says at one moment: what runs since when, and what was finished, as messages."""
 
     token: int
-    started_ns: int
     started_wall_ms: int
-    beat_ns: int
-    claimed: int
-    sent: int
     outcomes: list[bytes]
+
+
+class Recalled(NamedTuple):
+    """What a worker keeps when jobs are taken back from it: all up to a token, and what it has not sent of them."""
+
+    claimed: int
+    unsent: bytes | None
 
 
 class Box:
@@ -115,40 +130,53 @@ class Box:
         return claimed
 
     def add_outcome(self, encoded: bytes) -> bool:
-        """Keeps an outcome until it is sent; False if there is no room for it."""
-        half = self.slots[SENT] & 1
-        count_and_bytes = self.slots[OUTCOMES + half]
-        used = count_and_bytes & 0xFFFF_FFFF
+        """Keeps an outcome; False if there is no room for it in this half."""
+        half = self.slots[HALF]
+        filled = self.slots[OUTCOMES + half]
+        used = filled & _BYTES
         after = used + len(encoded)
         if after > OUTCOMES_BYTES_MAX:
             return False
         start = half * OUTCOMES_BYTES_MAX
         self.data[start + used : start + after] = encoded
-        self.slots[OUTCOMES + half] = (((count_and_bytes >> 32) + 1) << 32) | after
+        self.slots[OUTCOMES + half] = (((filled >> 32) + 1) << 32) | after
         return True
 
     def unsent(self) -> bytes | None:
         """All unsent outcomes as one message; None if there are none."""
-        return self._half(self.slots[SENT] & 1)
+        half, sent = self.slots[HALF], self.slots[SENT_PART]  # in this order: what is filled only grows
+        return self._part(half, sent, self.slots[OUTCOMES + half])
 
     def mark_sent(self) -> None:
-        """The unsent outcomes are on their way: they stay readable while the other half is filled."""
+        """The unsent outcomes are on their way."""
+        slots = self.slots
+        slots[SENT_PART] = slots[OUTCOMES + slots[HALF]]
+        slots[SENT] += 1
+
+    def turn_over(self) -> None:
+        """Begins the other half and forgets what was in it. Everything has to be sent."""
+        slots = self.slots
         fcntl.flock(self._fd, fcntl.LOCK_EX)
-        sent = self.slots[SENT] + 1
-        self.slots[OUTCOMES + (sent & 1)] = 0
-        self.slots[SENT] = sent
+        half = 1 - slots[HALF]
+        slots[OUTCOMES + half] = slots[SENT_PART] = 0
+        slots[SENT_BEFORE + half] = slots[SENT]
+        slots[HALF] = half
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def _half(self, half: int) -> bytes | None:
-        count_and_bytes = self.slots[OUTCOMES + half]
-        if not count_and_bytes:
+    def mark_large_sent(self) -> None:
+        """An outcome that does not fit into the box is on its way."""
+        self.slots[LARGE_SENT] += 1
+
+    def _part(self, half: int, begin: int, end: int) -> bytes | None:
+        if begin == end:
             return None
         start = half * OUTCOMES_BYTES_MAX
-        return join(count_and_bytes >> 32, bytes(self.data[start : start + (count_and_bytes & 0xFFFF_FFFF)]))
+        encoded = bytes(self.data[start + (begin & _BYTES) : start + (end & _BYTES)])
+        return join((end >> 32) - (begin >> 32), encoded)
 
     # -- the supervisor's side ------------------------------------------------------------------------
 
-    def recall(self, last_token: int) -> BoxState | None:
+    def recall(self, last_token: int) -> Recalled | None:
         """Takes back every job up to `last_token` that is not claimed. Never waits: None if the lock is taken."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,21 +185,20 @@ class Box:
         try:
             # Never lower: the worker may still have before it what an earlier recall took back.
             self.slots[REVOKED] = max(self.slots[REVOKED], last_token)
-            return self.read()
+            return Recalled(self.slots[CLAIMED], self.unsent())
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def read(self) -> BoxState:
+        """What is in it when its worker is dead, or would be if it died now."""
         slots = self.slots
-        return BoxState(
-            slots[TOKEN],
-            slots[STARTED_NS],
-            slots[STARTED_WALL_MS],
-            slots[BEAT_NS],
-            slots[CLAIMED],
-            slots[SENT],
-            [half for half in (self._half(0), self._half(1)) if half is not None],
-        )
+        halves = [self._part(half, 0, slots[OUTCOMES + half]) for half in (1 - slots[HALF], slots[HALF])]
+        return BoxState(slots[TOKEN], slots[STARTED_WALL_MS], [half for half in halves if half is not None])
+
+    def holds_all_after(self, messages: int, large: int) -> bool:
+        """Whether who has received so many of its messages finds in here whatever else the worker has sent."""
+        slots = self.slots
+        return messages >= min(slots[SENT_BEFORE], slots[SENT_BEFORE + 1]) and large >= slots[LARGE_SENT]
 
     def ask_to_abort(self) -> None:
         self.slots[ABORT] = 1

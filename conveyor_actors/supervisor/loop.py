@@ -161,7 +161,10 @@ class Loop:
         ready = self._reactor.wait(0 if pending else engine.wake_ms, engine.wake_us)
         if self._gateway.events in ready:
             self._gateway.take_subscriptions()
-        self._collect(self._gateway.socket in ready)  # what a worker has sent comes before its death
+        self._collect(self._gateway.socket in ready)
+        if self._reactor.watched_ready:  # perhaps a death: what that worker has sent comes before it
+            while self._switchboard.receive(self._worker, self._inputs):
+                pass
         self._reactor.run_ready()
         for number in self._reactor.signals:
             self._signalled(number)
@@ -314,13 +317,14 @@ class Loop:
             return
         upto = max(held.leases)
         for _ in range(_RECALL_TRIES):
-            state = worker.box.recall(upto)
-            if state is not None:
+            recalled = worker.box.recall(upto)
+            if recalled is not None:
                 break
-        if state is None:  # it is claiming at this very moment, and is kept from going on
+        if recalled is None:  # it is claiming at this very moment, and is kept from going on
             self._reactor.later(_RECALL_AGAIN_SECONDS, lambda: self._recall(id))
         else:
-            self._inputs.append(Recalled(id, state.claimed, upto, read_outcomes(state.outcomes)))
+            unsent = [] if recalled.unsent is None else read_outcomes([recalled.unsent])
+            self._inputs.append(Recalled(id, recalled.claimed, upto, unsent))
 
     # -- answers of the shell's own ---------------------------------------------------------------------
 

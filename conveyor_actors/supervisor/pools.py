@@ -44,6 +44,9 @@ log: Final = logging.getLogger("conveyor.pools")
 _READY_SECONDS_MAX: Final = 60.0
 #: A worker is dead for so long at most before its spawner has swept what it left, and told.
 _REPORT_SECONDS_MAX: Final = 10.0
+#: What a dead worker sent arrives in so long, or never.
+_HEARD_SECONDS_MAX: Final = 0.1
+_HEARD_AGAIN_SECONDS: Final = 0.001
 _FULL_AGAIN_SECONDS: Final = 0.05
 #: How long the loop may stand still for the dying, and when it looks again.
 _DYING_SECONDS_MAX: Final = 0.02
@@ -217,7 +220,8 @@ class Pool:
             return
         for worker in list(self.workers.values()):
             if worker.dead or worker.pidfd < 0:
-                self._finish(worker, f"worker {worker.id} (pid {worker.pid}) died with its spawner")
+                told = f"worker {worker.id} (pid {worker.pid}) died with its spawner"
+                self._finish_when_known(worker, told, time.monotonic() + _HEARD_SECONDS_MAX)
 
     def _restart(self) -> None:
         if self.state != "starting" or self._spawner is not None:
@@ -297,7 +301,7 @@ class Pool:
     def _exited(self, report: Exited) -> None:
         worker = self.workers.get(report.worker)
         if worker is not None:
-            self._finish(worker, self._words(worker, report))
+            self._finish_when_known(worker, self._words(worker, report), time.monotonic() + _HEARD_SECONDS_MAX)
 
     def _words(self, worker: WorkerProcess, report: Exited) -> str:
         if worker.stall:
@@ -311,6 +315,15 @@ class Pool:
         if report.swept:
             words += f"; {report.swept} of its child processes were killed"
         return words
+
+    def _finish_when_known(self, worker: WorkerProcess, words: str, deadline: float) -> None:
+        """What it sent before its death may still be on its way, or have died with it inside ZeroMQ."""
+        if self.workers.get(worker.id) is not worker:
+            return
+        if worker.all_known or time.monotonic() > deadline:
+            self._finish(worker, words)
+        else:
+            self.host.later(_HEARD_AGAIN_SECONDS, lambda: self._finish_when_known(worker, words, deadline))
 
     def _finish(self, worker: WorkerProcess, words: str) -> None:
         """The end of a worker: the engine is told, its box goes once that is on disk, and another takes its place."""

@@ -28,7 +28,8 @@ class Reactor:
         self._epoll = select.epoll()
         self._poller.register(self._epoll.fileno(), zmq.POLLIN)
         self._watched: dict[int, Callable[[], None]] = {}
-        self._watched_ready = False
+        #: Whether some watched file descriptor was readable at the last `wait`.
+        self.watched_ready = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.signals: list[int] = []
@@ -71,12 +72,12 @@ class Reactor:
         if wake_us is not None:
             timeout = min(timeout, _ms_until(wake_us / 1_000_000 - time.monotonic()))
         ready = {each for each, _ in self._poller.poll(timeout)}
-        self._watched_ready = self._epoll.fileno() in ready
+        self.watched_ready = self._epoll.fileno() in ready
         return ready
 
     def run_ready(self) -> None:
         """Calls whoever waits for a file descriptor that is readable, or for a time that has come."""
-        if self._watched_ready:
+        if self.watched_ready:
             for fd, ready in [(fd, self._watched[fd]) for fd, _ in self._epoll.poll(0)]:
                 if self._watched.get(fd) is ready:  # else its number may mean another file by now
                     ready()

@@ -61,6 +61,7 @@ class Switchboard:
             try:
                 if frames[1][:1] and frames[1][0] == LIST_MARK:
                     inputs.append(Outcomes(worker.id, decode_outcomes(frames[1])))
+                    worker.heard(frames[1])
                 else:
                     worker.pool.worker_ready(worker, decode_ready(frames[1]))
             except UNREADABLE as error:

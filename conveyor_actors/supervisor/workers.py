@@ -10,7 +10,7 @@ import secrets
 import signal
 from typing import TYPE_CHECKING, Literal
 
-from conveyor_actors.box import Box
+from conveyor_actors.box import Box, is_large
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.supervisor.liveness import Watch
 from conveyor_actors.wire import Outcome, decode_outcomes
@@ -24,7 +24,22 @@ Cause = Literal["crashed", "stalled", "orphaned", "stopped"]
 class WorkerProcess:
     """A forked worker, from the order to its end."""
 
-    __slots__ = ("box", "cause", "dead", "id", "identity", "pid", "pidfd", "pool", "ready", "stall", "threads", "watch")
+    __slots__ = (
+        "_large_heard",
+        "_outcomes_heard",
+        "box",
+        "cause",
+        "dead",
+        "id",
+        "identity",
+        "pid",
+        "pidfd",
+        "pool",
+        "ready",
+        "stall",
+        "threads",
+        "watch",
+    )
 
     def __init__(self, id: str, pool: Pool, box: Box) -> None:
         self.id = id
@@ -40,6 +55,19 @@ class WorkerProcess:
         self.cause: Cause | None = None
         self.stall = ""
         self.watch: Watch | None = None
+        self._outcomes_heard = self._large_heard = 0
+
+    def heard(self, message: bytes) -> None:
+        """Outcomes have arrived."""
+        if is_large(message):
+            self._large_heard += 1
+        else:
+            self._outcomes_heard += 1
+
+    @property
+    def all_known(self) -> bool:
+        """Whether everything it sent has arrived or is in its box."""
+        return self.box.holds_all_after(self._outcomes_heard, self._large_heard)
 
     def kill(self, cause: Cause, why: str = "") -> None:
         """From outside; its pidfd makes sure that nobody else is hit."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import zmq
 
-from conveyor_actors.box import TOKEN, Box
+from conveyor_actors.box import OUTCOMES_BYTES_MAX, TOKEN, Box
 from conveyor_actors.handlers import registry
 from conveyor_actors.packing import join
 from conveyor_actors.wire import Fork, Outcome, Ready, Task, decode_tasks, encode
@@ -87,10 +87,16 @@ class Mailbox:
 
     def _keep(self, outcome: Outcome) -> None:
         encoded = encode(outcome)
-        if not self._box.add_outcome(encoded):
-            self._flush()
-            if not self._box.add_outcome(encoded):  # larger than the box
-                self._socket.send(join(1, encoded))
+        box = self._box
+        if box.add_outcome(encoded):
+            return
+        self._flush()
+        if len(encoded) > OUTCOMES_BYTES_MAX:
+            self._socket.send(join(1, encoded))
+            box.mark_large_sent()
+        else:
+            box.turn_over()
+            box.add_outcome(encoded)
 
     def _flush(self) -> None:
         message = self._box.unsent()

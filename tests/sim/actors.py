@@ -64,9 +64,9 @@ class SimWorker:
         self.stopped_with = 0
         self.tasks: deque[Task] = deque()
         self.arrived_us: dict[int, int] = {}
-        #: What it finished since the message before the last: all of that is in the box.
-        self.sent_last: list[Outcome] = []
-        self.unsent: list[Outcome] = []
+        #: What is in the box: this half, and the one before.
+        self.half: list[Outcome] = []
+        self.half_before: list[Outcome] = []
         self.flushed_us = 0
 
     # -- its loop -------------------------------------------------------------------------------------------
@@ -132,14 +132,17 @@ class SimWorker:
             self.flush()
             if not self.alive:
                 return
-            if not self.own.add_outcome(encoded):
-                assert len(encoded) > OUTCOMES_BYTES_MAX
+            if len(encoded) > OUTCOMES_BYTES_MAX:
                 self.world.seen["larger than the box"] += 1
                 self.own.slots[TOKEN] = 0
                 self.world.from_worker(self, Outcomes(self.id, [outcome]))
                 self.world.expected.ran(outcome)
                 return
-        self.unsent.append(outcome)
+            self.own.turn_over()
+            assert self.own.add_outcome(encoded)
+            self.half_before, self.half = self.half, []
+            self.world.seen["turned its box over"] += 1
+        self.half.append(outcome)
         self.world.expected.ran(outcome)
 
     def flush(self) -> None:
@@ -150,7 +153,6 @@ class SimWorker:
                 self.die("after sending")
                 return
             self.own.mark_sent()
-            self.sent_last, self.unsent = self.unsent, []
         self.flushed_us = self.world.now_us
 
     # -- its end --------------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class SimWorker:
             self.world.worker_dies(self, "crashed")
 
     def outcomes(self) -> list[Outcome]:
-        """What the box holds, as the supervisor reads it."""
+        """What the box holds, as the supervisor reads it after a death."""
         return [outcome for half in self.box.read().outcomes for outcome in decode_outcomes(half)]
 
     def close(self) -> None:

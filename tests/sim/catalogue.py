@@ -28,7 +28,7 @@ class Behaviour(NamedTuple):
 
 HANDLERS: Final = {
     "quick": Behaviour(),
-    "mixed": Behaviour(slow=0.15),
+    "mixed": Behaviour(slow=0.15, result_bytes=12_000),
     "long": Behaviour(slow=1.0),
     "flaky": Behaviour(RunOptions(3, Backoff("exponential", 15, 40, 0.5)), (SUCCESS, ERROR)),
     "bad": Behaviour(RunOptions(2, remove_on_fail=Keep(2)), (ERROR,)),

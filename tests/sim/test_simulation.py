@@ -42,6 +42,7 @@ REACHED = (
     "found its task taken back",
     "grown",
     "larger than the box",
+    "turned its box over",
     "late copy of a request",
     "paused",
     "poisoned",

@@ -37,7 +37,7 @@ from conveyor_actors.engine.inputs import (
 )
 from conveyor_actors.model import WAITING
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
-from conveyor_actors.wire import OUTCOME_KINDS, Ended, Outcome, SetPaused, Task, encode, encode_reply
+from conveyor_actors.wire import OUTCOME_KINDS, Ended, Outcome, SetPaused, Task, decode_outcomes, encode, encode_reply
 
 from . import tables_check
 from .actors import SimClient, SimWorker
@@ -596,9 +596,10 @@ class World:
             return
         self.seen["recalled"] += 1
         upto = max(held.leases)
-        state = worker.box.recall(upto)
-        assert state is not None
-        message = Recalled(id, state.claimed, upto, worker.outcomes())
+        recalled = worker.box.recall(upto)
+        assert recalled is not None
+        unsent = [] if recalled.unsent is None else decode_outcomes(recalled.unsent)
+        message = Recalled(id, recalled.claimed, upto, unsent)
         self.while_up(self.draw.choice((0, 0, 5_000)), lambda: self.post(message))
 
     def _plan_wake(self) -> None:
@@ -662,7 +663,7 @@ class World:
                 self._check_box_recorded(self.workers[message.worker])
 
     def _check_box_recorded(self, worker: SimWorker) -> None:
-        for outcome in (*worker.sent_last, *worker.unsent):
+        for outcome in (*worker.half_before, *worker.half):
             assert outcome.token in self.expected.recorded, f"{worker.id} finished what is not on record"
 
     def _check(self) -> None:

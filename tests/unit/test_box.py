@@ -18,11 +18,12 @@ from conveyor_actors.box import (
     OUTCOMES_BYTES_MAX,
     REVOKED,
     SENT,
-    STARTED_NS,
     STARTED_WALL_MS,
     TOKEN,
     Box,
+    is_large,
 )
+from conveyor_actors.packing import join
 from conveyor_actors.wire import Outcome, decode_outcomes, encode
 
 DEADLINE_SECONDS = 20
@@ -93,7 +94,7 @@ def tokens(halves: list[bytes]) -> list[list[int]]:
 
 
 def test_a_new_box_is_empty_and_its_owners_alone(box: Box, path: Path) -> None:
-    assert box.read() == (0, 0, 0, 0, 0, 0, [])
+    assert box.read() == (0, 0, [])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.stat().st_size == BOX_BYTES
 
@@ -119,11 +120,10 @@ def test_a_removed_box_leaves_no_file(path: Path) -> None:
 
 
 def test_what_one_end_writes_the_other_reads(box: Box, worker: Box) -> None:
-    worker.slots[STARTED_NS] = 5
     worker.slots[STARTED_WALL_MS] = 6
     worker.slots[TOKEN] = 2**63 + 7
     state = box.read()
-    assert (state.token, state.started_ns, state.started_wall_ms) == (2**63 + 7, 5, 6)
+    assert (state.token, state.started_wall_ms) == (2**63 + 7, 6)
     box.ask_to_abort()
     assert worker.slots[ABORT] == 1
 
@@ -211,17 +211,25 @@ def test_unsent_outcomes_are_one_message(box: Box, worker: Box) -> None:
     assert tokens(box.read().outcomes) == [[1, 2]]
 
 
-def test_what_was_sent_last_stays_readable_while_the_other_half_fills(box: Box, worker: Box) -> None:
-    worker.add_outcome(outcome(1))
-    worker.mark_sent()
-    assert worker.unsent() is None
-    assert tokens(box.read().outcomes) == [[1]]
-    worker.add_outcome(outcome(2))
-    assert sorted(tokens(box.read().outcomes)) == [[1], [2]]
-    worker.mark_sent()
-    worker.add_outcome(outcome(3))
-    assert sorted(tokens(box.read().outcomes)) == [[2], [3]]
-    assert worker.slots[SENT] == 2
+def test_what_was_sent_stays_readable(box: Box, worker: Box) -> None:
+    for token in (1, 2, 3):
+        worker.add_outcome(outcome(token))
+        message = worker.unsent()
+        assert message is not None and tokens([message]) == [[token]]
+        worker.mark_sent()
+        assert worker.unsent() is None
+    assert tokens(box.read().outcomes) == [[1, 2, 3]]
+    assert worker.slots[SENT] == 3
+
+
+def test_until_the_half_after_it_is_full_too(box: Box, worker: Box) -> None:
+    for token in range(1, 5):
+        big = outcome(token, OUTCOMES_BYTES_MAX * 2 // 3)
+        if not worker.add_outcome(big):
+            worker.turn_over()
+            assert worker.add_outcome(big)
+        worker.mark_sent()
+        assert tokens(box.read().outcomes) == [[token - 1], [token]][token == 1 :]
 
 
 def test_a_full_half_says_so_and_keeps_what_it_has(box: Box, worker: Box) -> None:
@@ -229,8 +237,6 @@ def test_a_full_half_says_so_and_keeps_what_it_has(box: Box, worker: Box) -> Non
     assert worker.add_outcome(big)
     assert not worker.add_outcome(big)
     assert tokens(box.read().outcomes) == [[1]]
-    worker.mark_sent()
-    assert worker.add_outcome(big)
 
 
 def test_an_outcome_may_fill_a_half_to_the_last_byte_and_does_not_touch_the_other(box: Box, worker: Box) -> None:
@@ -241,8 +247,48 @@ def test_an_outcome_may_fill_a_half_to_the_last_byte_and_does_not_touch_the_othe
         assert worker.add_outcome(exact)
         assert not worker.add_outcome(outcome(9))
         worker.mark_sent()
-    worker.slots[SENT] = 1  # look at the half that was sent last
-    assert tokens(box.read().outcomes)[-1] == [2]
+        if half == 1:
+            worker.turn_over()
+    assert tokens(box.read().outcomes) == [[1], [2]]
+
+
+def test_it_is_known_whether_what_did_not_arrive_is_in_the_box(box: Box, worker: Box) -> None:
+    for _ in range(3):
+        worker.add_outcome(outcome(1))
+        worker.mark_sent()
+    assert box.holds_all_after(0, 0)
+    for turns in (1, 2, 3):
+        worker.turn_over()
+        worker.add_outcome(outcome(1))
+        worker.mark_sent()
+        needed = 0 if turns == 1 else turns + 1  # what was sent before the older half was begun
+        assert box.holds_all_after(needed, 0)
+        assert not needed or not box.holds_all_after(needed - 1, 0)
+    worker.mark_large_sent()
+    assert not box.holds_all_after(100, 0)
+    assert box.holds_all_after(100, 1)
+
+
+def test_a_message_with_an_outcome_too_large_for_the_box_is_told_from_others(worker: Box) -> None:
+    overhead = len(outcome(1, 40_000)) - 40_000
+    largest = outcome(1, OUTCOMES_BYTES_MAX - len(outcome(1, 20_000)) + 20_000)
+    assert worker.add_outcome(largest)
+    message = worker.unsent()
+    assert message is not None
+    assert not is_large(message)
+    assert is_large(join(1, outcome(1, OUTCOMES_BYTES_MAX + 1 - overhead)))
+
+
+def test_a_recall_tells_what_was_claimed_and_is_not_sent(box: Box, worker: Box) -> None:
+    worker.claim(1)
+    worker.add_outcome(outcome(1))
+    worker.mark_sent()
+    assert box.recall(1) == (1, None)
+    worker.claim(2)
+    worker.add_outcome(outcome(2))
+    recalled = box.recall(2)
+    assert recalled is not None and recalled.unsent is not None
+    assert (recalled.claimed, tokens([recalled.unsent])) == (2, [[2]])
 
 
 def test_an_outcome_larger_than_a_half_is_never_kept(worker: Box) -> None:
@@ -267,7 +313,7 @@ sys.stdin.readline()
         process.wait(timeout=DEADLINE_SECONDS)
     state = box.read()
     assert state.token == 4
-    assert sorted(tokens(state.outcomes)) == [[1, 2], [3]]
+    assert tokens(state.outcomes) == [[1, 2, 3]]
 
 
 # -- reading while the other end writes ---------------------------------------------------------------------------
@@ -297,8 +343,9 @@ for token in range(1, 15_001):
     encoded = encode(Outcome(token, 0, token, 0, bytes(token % 50)))
     if not box.add_outcome(encoded):
         box.mark_sent()
+        box.turn_over()
         box.add_outcome(encoded)
-    if token % 7 == 0:
+    if token % 7 == 0 and token < 15_000:
         box.mark_sent()
 say("done")
 """
@@ -306,10 +353,10 @@ say("done")
     with child(path, work) as process:
         while last < 15_000:
             ended = process.poll() is not None
-            state = box.recall(0)
-            if state is None:
+            recalled = box.recall(0)
+            if recalled is None:
                 continue
-            found = sorted(token for half in tokens(state.outcomes) for token in half)
+            found = [] if recalled.unsent is None else tokens([recalled.unsent])[0]
             if found:
                 assert found == list(range(found[0], found[-1] + 1))
                 assert found[-1] >= last

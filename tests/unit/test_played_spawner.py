@@ -7,18 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from conveyor_actors.box import BOX_BYTES, Box
 from conveyor_actors.config import PoolConfig
 from conveyor_actors.engine.inputs import Input, WorkerDied
 from conveyor_actors.supervisor import processes
 from conveyor_actors.supervisor.pools import Host, Pool
 from conveyor_actors.supervisor.spawner_process import SpawnerProcess
-from conveyor_actors.wire import Catalogue, Exited, Fork, Forked, ImportFailed, Ready, decode_fork, encode
+from conveyor_actors.wire import Catalogue, Exited, Fork, Forked, ImportFailed, Outcome, Ready, decode_fork, encode
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -164,3 +166,73 @@ def test_a_worker_whose_pidfd_was_lost_on_the_way_is_reported_by_its_spawner(sta
     stage.spawner.send(encode(Exited(order.worker, 1, 0, 0, 0)))
     stage.read()
     assert [told.worker for told in stage.inputs if isinstance(told, WorkerDied)] == [order.worker]
+
+
+class Worker:
+    """A worker that is ready, and that the test plays to its end."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.order = stage.ordered()
+        self.process = stage.forked(self.order)
+        self.told = stage.pool.workers[self.order.worker]
+        stage.pool.worker_ready(self.told, Ready(self.process.pid, []))
+        stage.timers.clear()  # to wait for it, and the like
+        box = Box.open(Path(self.order.box))
+        assert box is not None
+        self.box = box
+
+    def sends(self, token: int) -> bytes:
+        self.box.add_outcome(encode(Outcome(token, 0, 0, 0)))
+        message = self.box.unsent()
+        assert message is not None
+        self.box.mark_sent()
+        return message
+
+    def dies(self) -> None:
+        self.box.close()
+        self.stage.spawner.send(encode(Exited(self.order.worker, self.process.pid, signal.SIGKILL, 0, 0)))
+        self.stage.read()
+
+    def death(self) -> WorkerDied | None:
+        return next((told for told in self.stage.inputs if isinstance(told, WorkerDied)), None)
+
+
+def test_a_death_waits_for_what_the_worker_had_sent_and_its_box_has_no_more(stage: Stage) -> None:
+    worker = Worker(stage)
+    first = worker.sends(1)
+    worker.box.turn_over()
+    worker.sends(2)
+    worker.box.turn_over()
+    worker.sends(3)
+    worker.dies()
+    stage.pass_time()
+    assert worker.death() is None
+    worker.told.heard(first)
+    stage.pass_time()
+    died = worker.death()
+    assert died is not None
+    assert [outcome.token for outcome in died.outcomes] == [2, 3]
+
+
+def test_a_death_waits_for_a_large_outcome_that_was_on_its_way(stage: Stage) -> None:
+    worker = Worker(stage)
+    worker.box.mark_large_sent()
+    worker.dies()
+    assert worker.death() is None
+    worker.told.heard(bytes(BOX_BYTES))
+    stage.pass_time()
+    assert worker.death() is not None
+
+
+def test_a_death_does_not_wait_for_long(stage: Stage) -> None:
+    worker = Worker(stage)
+    for token in range(5):
+        worker.sends(token)
+        worker.box.turn_over()
+    worker.dies()
+    deadline = time.monotonic() + 10
+    while worker.death() is None:
+        assert time.monotonic() < deadline
+        stage.pass_time()
+    assert worker.death().outcomes  # type: ignore[union-attr]
