@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -16,7 +15,9 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from conveyor_actors.errors import InvalidOption
+from conveyor_actors.supervisor.log_stream import LogStream
 
+_STDERR: Final = 2
 LOGGER_NAME: Final = "conveyor"
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -32,13 +33,13 @@ _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "
 _CONTROLS: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
 
 
-def configure(level: str = "info", stream: TextIO | None = None, json: bool | None = None) -> None:
+def configure(level: str = "info", stream: TextIO | LogStream | None = None, json: bool | None = None) -> None:
     """Send the `conveyor` logger to `stream` (stderr). `json=None`: JSON unless the stream is a terminal."""
     if level not in LEVELS:
         raise InvalidOption("level", level, " or ".join(repr(name) for name in LEVELS))
-    stream = sys.stderr if stream is None else stream
+    stream = LogStream(_STDERR) if stream is None else stream
     terminal = stream.isatty()
-    handler = logging.StreamHandler(stream)
+    handler: logging.StreamHandler[TextIO | LogStream] = logging.StreamHandler(stream)
     as_json = not terminal if json is None else json
     handler.setFormatter(JsonLines() if as_json else HumanLines(coloured=terminal and _colours_wanted()))
     logger = logging.getLogger(LOGGER_NAME)
@@ -47,6 +48,19 @@ def configure(level: str = "info", stream: TextIO | None = None, json: bool | No
     logger.addHandler(handler)
     logger.setLevel(LEVELS[level])
     logger.propagate = False
+
+
+def flush() -> None:
+    """Writes what a slow reader of the log had not taken."""
+    for handler in logging.getLogger(LOGGER_NAME).handlers:
+        handler.flush()
+
+
+def finish() -> None:
+    """The end: what is left gets a moment."""
+    for handler in logging.getLogger(LOGGER_NAME).handlers:
+        if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, LogStream):
+            handler.stream.finish()
 
 
 def event(

@@ -31,7 +31,7 @@ from conveyor_actors.engine.inputs import (
 )
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.store.lmdb_store import Faults, LmdbStore, MapFull
-from conveyor_actors.supervisor import health, liveness
+from conveyor_actors.supervisor import health, liveness, logs
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.supervisor.logs import event
@@ -50,11 +50,11 @@ log: Final = logging.getLogger("conveyor.supervisor")
 _TAKE_NS_MAX: Final = 4_000_000
 #: A tick that took no longer than this so far does not look for more: hardly anything can have come.
 _TAKE_NS_MIN: Final = 50_000
-_DISK_SECONDS: Final = 1.0
 #: Room that is kept for what has to be recorded when the disk is full.
 _RESERVE_BYTES: Final = 32 * 1024 * 1024
 _SYNC_SECONDS: Final = 0.1
-_CHECKPOINT_SECONDS: Final = 1.0
+#: How often LMDB is brought up to the journal, and the disk and the log are looked at.
+_HOST_SECONDS: Final = 1.0
 _CLIENTS_SECONDS: Final = 60.0
 #: A claim takes a microsecond, and so does a try.
 _RECALL_TRIES: Final = 50
@@ -85,7 +85,7 @@ def engine_settings(config: Config) -> Settings:
 class Loop:
     """Owns the store, the engine, all sockets and all pools."""
 
-    def __init__(self, config: Config, data_dir: DataDir, warnings: list[str]) -> None:
+    def __init__(self, config: Config, data_dir: DataDir, warnings: list[str], files: int) -> None:
         self._config = config
         self._warnings = warnings
         self._inputs: list[Input] = []
@@ -124,6 +124,8 @@ class Loop:
             address,
             config.supervisor.max_payload,
             self._look_ms() // 2,
+            files,
+            set(),
             self._inputs,
             self._reactor.watch,
             self._reactor.unwatch,
@@ -143,10 +145,9 @@ class Loop:
         self._reactor.catch(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         for pool in self._pools.values():
             pool.start()
-        self._check_disk_again()
+        self._look_after_the_host()
         self._look_again()
         self._forget_clients_again()
-        self._checkpoint_again()
         if self._store.relaxed:
             self._sync_again()
         while not self._shutdown.finished(busy=self._busy()):
@@ -387,9 +388,12 @@ class Loop:
             self._inputs.append(full)
             self._full = full
 
-    def _check_disk_again(self) -> None:
+    def _look_after_the_host(self) -> None:
+        if self._store.behind:
+            self._store.checkpoint()
         self._check_disk()
-        self._reactor.later(_DISK_SECONDS, self._check_disk_again)
+        logs.flush()
+        self._reactor.later(_HOST_SECONDS, self._look_after_the_host)
 
     def _forget_clients_again(self) -> None:
         self._gateway.forget_gone()
@@ -399,12 +403,6 @@ class Loop:
         if self._store.unsynced:
             self._store.sync()
         self._reactor.later(_SYNC_SECONDS, self._sync_again)
-
-    def _checkpoint_again(self) -> None:
-        if self._store.behind:
-            self._store.checkpoint()
-            self._check_disk()
-        self._reactor.later(_CHECKPOINT_SECONDS, self._checkpoint_again)
 
     # -- the way down -------------------------------------------------------------------------------------
 
@@ -453,7 +451,9 @@ class Loop:
     def close(self, *, properly: bool) -> None:
         """Ends everything that was started. Boxes stay for the next supervisor if this one did not come to its end."""
         for pool in self._pools.values():
-            pool.stop(keep_boxes=not properly)
+            pool.stop()
+        for pool in self._pools.values():
+            pool.close(keep_boxes=not properly)
         self._gateway.close()
         self._switchboard.close()
         self._zmq.term()

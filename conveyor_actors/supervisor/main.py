@@ -16,7 +16,7 @@ from typing import Final
 from conveyor_actors import __version__
 from conveyor_actors.config import CONFIG_NAME, Config, load_config, not_effective, refuse_unsupported
 from conveyor_actors.errors import ConveyorError, InvalidConfig, StoreError
-from conveyor_actors.supervisor import logs
+from conveyor_actors.supervisor import logs, output, processes
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.loop import Loop
 
@@ -41,6 +41,7 @@ class Starter:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    output.open_standard_streams()
     options = _parser().parse_args(arguments)
     try:
         logs.configure(options.log_level)
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     starter = Starter(options.ready_fd)
     try:
-        status = run(config, starter)
+        sys.exit(run(config, starter))
     except InvalidConfig as error:
         starter.tell(str(error))
         sys.exit(_complain(error, EXIT_USAGE))
@@ -68,17 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         starter.tell(told)
         logs.event(log, "critical", f"{told}; what is acknowledged is stored: start it again", exc_info=error)
         sys.exit(EXIT_FAILED)
-    sys.exit(status)
+    finally:
+        logs.finish()
 
 
 def run(config: Config, starter: Starter) -> int:
     """The supervisor's whole life in this process; gives its exit status."""
-    _raise_file_limit()
+    files = _raise_file_limit()
+    processes.become_subreaper()  # what a dead spawner leaves comes to us
     warnings = not_effective(config)
     for warning in warnings:
         logs.event(log, "warning", warning)
     with DataDir.open(config.supervisor.data_dir) as data_dir:
-        loop = Loop(config, data_dir, warnings)
+        loop = Loop(config, data_dir, warnings, files)
         properly = False
         try:
             gc.freeze()  # what exists now lives as long as the process
@@ -121,12 +124,13 @@ def _config(options: argparse.Namespace) -> Config:
     return load_config(options.config, root=root, overrides=overrides)
 
 
-def _raise_file_limit() -> None:
-    """libzmq aborts the process when descriptors run out, so there should be plenty."""
+def _raise_file_limit() -> int:
+    """libzmq aborts the process when descriptors run out, so there should be plenty. Gives the limit there was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft
 
 
 def _complain(error: ConveyorError, status: int) -> int:

@@ -65,6 +65,10 @@ class Host(msgspec.Struct):
     address: str
     max_payload: int
     beat_ms: int
+    #: How many files handlers may open.
+    files: int
+    #: The pids of all pools' spawners that are not reaped.
+    spawners: set[int]
     #: Inputs for the next tick.
     inputs: list[Input]
     #: (file descriptor, what to do when it is readable)
@@ -121,7 +125,7 @@ class Pool:
             processes.STORE_VARIABLE: host.store_id,
         }
         try:
-            spawner = SpawnerProcess(environment)
+            spawner = SpawnerProcess(environment, host.files)
         except OSError as error:
             told = f"pool {config.name}: its spawner cannot be started: {error}"
             event(log, "error", told, trying_again_in_s=_AGAIN_SECONDS)
@@ -135,6 +139,7 @@ class Pool:
 
     def _adopt(self, spawner: SpawnerProcess) -> None:
         self._spawner = spawner
+        self.host.spawners.add(spawner.pid)
         self.host.watch(spawner.control.fileno(), self._read_reports)
         self.host.watch(spawner.pidfd, self._spawner_died)
 
@@ -191,6 +196,7 @@ class Pool:
         assert spawner is not None, "its pidfd is watched for as long as it is there"
         self._read_reports()  # what it said before it died
         how = spawner.ended()
+        self.host.spawners.discard(spawner.pid)
         self.host.unwatch(spawner.control.fileno())
         self.host.unwatch(spawner.pidfd)
         spawner.close()
@@ -215,7 +221,7 @@ class Pool:
         """Without a spawner nobody sweeps what a dead worker has left, and nobody reports: we do."""
         if self._spawner is not None or self._dead_spawner is None or not self.workers:
             return
-        if not self._dead_spawner.kill_descendants(_DYING_SECONDS_MAX):
+        if not self._dead_spawner.kill_descendants(self.host.spawners, _DYING_SECONDS_MAX):
             self.host.later(_DYING_AGAIN_SECONDS, self._bury_orphans)
             return
         for worker in list(self.workers.values()):
@@ -378,19 +384,26 @@ class Pool:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def stop(self, *, keep_boxes: bool) -> None:
-        """Lets the spawner go; it kills what is left of its workers. No process of ours is left afterwards.
-
-        Boxes that are kept tell the next supervisor what was running and what was finished.
-        """
+    def stop(self) -> None:
+        """Begins the end: the spawner kills what is left of its workers, and goes."""
+        importing = self.state == "starting" and not self.workers
         self.state = "stopped"
         for worker in self.workers.values():
             worker.kill("stopped")
+        if self._spawner is not None:
+            self.host.unwatch(self._spawner.control.fileno())
+            self.host.unwatch(self._spawner.pidfd)
+            self._spawner.let_go(at_once=importing)
+
+    def close(self, *, keep_boxes: bool) -> None:
+        """After `stop`. No process of ours is left afterwards.
+
+        Boxes that are kept tell the next supervisor what was running and what was finished.
+        """
         spawner, self._spawner = self._spawner, None
         if spawner is not None:
-            self.host.unwatch(spawner.control.fileno())
-            self.host.unwatch(spawner.pidfd)
-            spawner.stop()
+            self.host.spawners.discard(spawner.pid)
+            spawner.await_end(self.host.spawners)
             spawner.close()
         for worker in self.workers.values():
             if worker.pidfd >= 0:

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +30,11 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Takes `die_with_parent` back."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def become_subreaper() -> None:
@@ -103,26 +109,15 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def marked(variable: str, value: str) -> list[int]:
-    """All processes that carry the entry in their environment, except this one."""
-    wanted = f"{variable}={value}".encode()
-    found = []
-    for pid in all_pids():
-        with contextlib.suppress(OSError):
-            if pid != os.getpid() and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found.append(pid)
-    return found
-
-
-def kill_for_sure(pid: int, ticks: int, deadline_s: float) -> bool:
-    """Kills the process if it is the one that started then, and waits for its end. False if it does not end in time."""
+def kill_for_sure(pid: int, is_meant: Callable[[int], bool], deadline_s: float) -> bool:
+    """Kills the process if it is the one that is meant, and waits for its end. False if it does not end in time."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
         # The pidfd is open: from here on the pid cannot come to mean another process.
-        if start_ticks(pid) not in (ticks, 0):
+        if not is_meant(pid):
             return True
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -132,15 +127,43 @@ def kill_for_sure(pid: int, ticks: int, deadline_s: float) -> bool:
 
 
 def kill_marked(variable: str, value: str, deadline_s: float) -> list[int]:
-    """Kills everything that carries the entry, until nothing does. Gives what is still there at the deadline."""
+    """Kills all other processes that carry this in their environment, until none does. Gives what is still there at
+    the deadline.
+    """
+    entry = f"{variable}={value}".encode()
+
+    def is_marked(pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return False
+
     while True:
-        found = [
-            pid for pid in marked(variable, value) if (stat := read_stat(pid)) is not None and stat.state not in "ZX"
-        ]
+        found = [pid for pid in all_pids() if pid != os.getpid() and is_marked(pid) and _is_alive(pid)]
         if not found or time.monotonic() > deadline_s:
             return found
         for pid in found:
-            kill_for_sure(pid, start_ticks(pid), deadline_s)
+            kill_for_sure(pid, is_marked, deadline_s)
+
+
+def kill_strays(known: Collection[int], deadline_s: float) -> bool:
+    """Kills and reaps all children of this process but those that it knows: they came to it when their parents died.
+    False if some is alive at the deadline.
+    """
+    while strays := set(children_of(os.getpid())) - set(known):
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.state not in "ZX"
 
 
 def describe_status(status: int) -> str:

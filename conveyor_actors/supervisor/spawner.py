@@ -20,7 +20,7 @@ from array import array
 from typing import Final, NoReturn
 
 from conveyor_actors.handlers import registry
-from conveyor_actors.supervisor import processes
+from conveyor_actors.supervisor import output, processes
 from conveyor_actors.wire import (
     Catalogue,
     CatalogueEntry,
@@ -58,13 +58,12 @@ class Spawner:
         if os.getppid() != setup.supervisor:
             raise SupervisorGone
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        self._strangers: frozenset[int] = frozenset()
+        self._strangers: set[int] = set()
 
     def run(self) -> None:
         """Until the supervisor is gone."""
-        self._strangers = frozenset(processes.children_of(os.getpid()))  # started by the imported modules
+        self._take_signals()
+        self._strangers = set(processes.children_of(os.getpid()))  # started by the imported modules
         poll = select.poll()
         for fd in (self._control.fileno(), self._supervisor, self._wake_read):
             poll.register(fd, select.POLLIN)
@@ -78,6 +77,13 @@ class Spawner:
                 raise SupervisorGone
             if self._control.fileno() in ready:
                 self._fork(decode_fork(self._receive()))
+
+    def _take_signals(self) -> None:
+        """After the imports: whatever a module did to signals is undone."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        _ignore_the_terminal()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def _receive(self) -> bytes:
         try:
@@ -98,8 +104,7 @@ class Spawner:
     # -- forking --------------------------------------------------------------------------------------
 
     def _fork(self, order: Fork) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        output.flush_streams()
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -160,6 +165,7 @@ class Spawner:
                 return
             if pid == 0:
                 return
+            self._strangers.discard(pid)
             worker = self._workers.pop(pid, None)
             if worker is not None:
                 self.report(Exited(worker, pid, status, self._sweep(), usage.ru_maxrss * 1024))
@@ -193,6 +199,12 @@ class Spawner:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
             time.sleep(0.0005)
+
+
+def _ignore_the_terminal() -> None:
+    """What stops the supervisor stops the spawner, by way of the supervisor only."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _prefer_for_oom() -> None:
@@ -231,8 +243,9 @@ def _catalogue() -> Catalogue | ImportFailed:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    output.open_standard_streams()
+    output.take_over_streams()
+    _ignore_the_terminal()
     processes.become_subreaper()
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
@@ -245,7 +258,10 @@ def main() -> None:
     except (SupervisorGone, ConnectionResetError, ProcessLookupError):
         return
     try:
+        processes.die_with_parent(setup.supervisor)  # an import may never end
         failed = _import_handlers(setup)
+        processes.outlive_parent()  # from here on its workers are to be killed first, which `run` sees to
+        output.flush_streams()
         if failed is not None:
             spawner.report(failed)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from conveyor_actors.supervisor import processes
@@ -26,11 +27,18 @@ _STOP_SECONDS_MAX: Final = 5.0
 _STRAYS_SECONDS_MAX: Final = 0.5
 
 
+def _hard_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
 class SpawnerProcess:
     """One that runs. `control` is readable when it has reported something, `pidfd` when it has ended."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Starts it by exec, so that it shares no memory, no store and no sockets with us. Raises OSError."""
+    def __init__(self, environment: Mapping[str, str], files: int) -> None:
+        """Starts it by exec, so that it shares no memory, no store and no sockets with us. Raises OSError.
+
+        `files`: how many it may open, as whoever started us had it.
+        """
         self.id = secrets.token_hex(8)
         marked = {**environment, processes.SPAWNER_VARIABLE: self.id}
         with contextlib.ExitStack() as unless_started:
@@ -47,6 +55,7 @@ class SpawnerProcess:
             unless_started.callback(self._process.wait)
             unless_started.callback(self._process.kill)
             self.pidfd = os.pidfd_open(self._process.pid)
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (files, _hard_limit()))
             unless_started.pop_all()
         self.control.setblocking(False)
 
@@ -90,19 +99,32 @@ class SpawnerProcess:
                 return signal.Signals(-code).name
         return f"status {code}"
 
-    def stop(self) -> None:
-        """Lets it go; it kills what is left of its workers. If it cannot, we do."""
+    def let_go(self, *, at_once: bool) -> None:
+        """Begins its end: it kills what is left of its workers, and goes."""
         self.control.close()
+        if at_once:
+            self._process.kill()
+
+    def await_end(self, living: Collection[int]) -> None:
+        """After `let_go`. If it cannot, we do."""
         try:
-            self._process.wait(_STOP_SECONDS_MAX)
+            if self._process.wait(_STOP_SECONDS_MAX) == 0:
+                return
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            self.kill_descendants(_STRAYS_SECONDS_MAX)
+        self.kill_descendants(living, _STRAYS_SECONDS_MAX)
 
-    def kill_descendants(self, seconds: float) -> bool:
-        """Kills all that it has started and that was started by those. False if some is alive after this time."""
-        return not processes.kill_marked(processes.SPAWNER_VARIABLE, self.id, time.monotonic() + seconds)
+    def kill_descendants(self, living: Collection[int], seconds: float) -> bool:
+        """After its end: kills all that it has started and that was started by those. False if some is alive after
+        this time.
+
+        All carry its mark but those that were given another environment. And those whose parents are dead are children
+        of ours now, which the `living` spawners are too.
+        """
+        deadline = time.monotonic() + seconds
+        marked = processes.kill_marked(processes.SPAWNER_VARIABLE, self.id, deadline)
+        return not marked and processes.kill_strays(living, deadline)
 
     def close(self) -> None:
         """After its end."""

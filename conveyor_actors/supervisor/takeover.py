@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -36,12 +37,7 @@ def take_over(data_dir: Path, run: Path) -> tuple[list[Survivor], list[Box]]:
     boot = processes.boot_number()
     for box in boxes:
         pid, ticks = box.slots[PID], box.slots[START_TICKS]
-        if (
-            pid
-            and box.slots[BOOT] == boot
-            and processes.start_ticks(pid) == ticks
-            and not processes.kill_for_sure(pid, ticks, deadline)
-        ):
+        if pid and box.slots[BOOT] == boot and not processes.kill_for_sure(pid, _started_then(ticks), deadline):
             raise _still_alive([pid])
     left = processes.kill_marked(processes.STORE_VARIABLE, store_id(data_dir), deadline)
     if left:
@@ -56,6 +52,10 @@ def take_over(data_dir: Path, run: Path) -> tuple[list[Survivor], list[Box]]:
         running = sum(1 for survivor in survivors if survivor.running)
         event(log, "warning", "an earlier supervisor did not stop properly", workers=len(survivors), running=running)
     return survivors, boxes
+
+
+def _started_then(ticks: int) -> Callable[[int], bool]:
+    return lambda pid: processes.start_ticks(pid) == ticks
 
 
 def sweep_run(run: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +40,27 @@ class Start:
         running = Supervisor(self.config(workers, queues=queues, pools=pools, supervisor=supervisor))
         self.started.append(running)
         return running.__enter__()
+
+    @contextlib.contextmanager
+    def process(
+        self, *, stdout: Any = None, stderr: Any = None, prepare: Callable[[], None] | None = None, **how: Any
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A supervisor that nobody waits for, with these streams; killed at the end if it still runs."""
+        command = [sys.executable, "-m", "conveyor_actors.supervisor.main", "--config", self.write_config(**how)]
+        with subprocess.Popen(command, stdout=stdout, stderr=stderr, preexec_fn=prepare) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def write_config(self, **how: Any) -> str:
+        path = self.home / "conveyor.json"
+        path.write_text(json.dumps(self.config(**how)))
+        return str(path)
+
+    @property
+    def url(self) -> str:
+        return f"ipc://{self.data_dir}/conveyor.sock"
 
     def config(
         self,

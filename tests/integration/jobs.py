@@ -255,3 +255,23 @@ def family(data, job: JobContext):
     note(data["folder"], f"start {job.id} {os.getpid()}")
     wait_for(data["gate"])
     return "ok"
+
+
+@handler("file-limit", queue="q")
+def file_limit(data):
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@handler("hidden-child", queue="q")
+def hidden_child(data):
+    """Leaves a child behind that carries nothing of our environment."""
+    import subprocess
+
+    return subprocess.Popen([sys.executable, "-c", SLEEPER], env={}).pid
+
+
+@handler("prints", queue="q")
+def prints(data):
+    print(data)  # noqa: T201

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,10 @@ class PlayedSpawner(SpawnerProcess):
         self.pidfd = os.pidfd_open(process.pid)
         self._process = process
 
+    def kill_descendants(self, living: Collection[int], seconds: float) -> bool:
+        """The descendants of this process are others'."""
+        return True
+
 
 class Stage:
     """A pool of one worker without its spawner; timers and watched descriptors are run by hand."""
@@ -51,6 +55,8 @@ class Stage:
             "ipc://nowhere",
             1000,
             1000,
+            1024,
+            set(),
             self.inputs,
             self.watched.__setitem__,
             lambda fd: self.watched.pop(fd, None) and None,
@@ -97,7 +103,8 @@ class Stage:
         for process in self.processes:
             process.kill()
             process.wait()
-        self.pool.stop(keep_boxes=False)
+        self.pool.stop()
+        self.pool.close(keep_boxes=False)
 
 
 @pytest.fixture
