@@ -374,7 +374,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """How one attempt ended. `value` is the encoded result of a success."""
 
     token: int
-    kind: int
+    kind: Annotated[int, msgspec.Meta(ge=0, lt=len(OUTCOME_KINDS))]
     started_ms: int
     duration_us: int
     value: bytes = b""

@@ -45,9 +45,7 @@ def _queues_with_work(tick: Tick, pool: Pool) -> list[Queue]:
             named = memory.named_queues
             rest = [q for q in memory.queues.values() if q.counts[WAITING] and not q.paused and q.name not in named]
             if rest:
-                pool.rotation += 1
-                turn = pool.rotation % len(rest)
-                found += rest[turn:] + rest[:turn]
+                found += [q for q in rest if q.number > pool.rotation] + [q for q in rest if q.number <= pool.rotation]
         else:
             queue = memory.queues.get(pattern)
             if queue is not None and queue.counts[WAITING] and not queue.paused:
@@ -206,6 +204,7 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         if was_idle:
             worker.quiet_since_us = tick.now_us
             worker.recalled = False
+        worker.pool.rotation = queue.number  # who was served last is last in the next turn
         tick.effects.dispatches.append((worker.id, tasks))
 
 

@@ -62,10 +62,11 @@ def _trim(tick: Tick, queue: Queue, state: int, count: int) -> None:
         tick.tables.by_state.delete_at(cursor)
         try:
             record = tick.job(number)
+            if record is None:
+                raise CorruptRecord("an ended job has no record: the store is damaged, restore a backup")
         except CorruptRecord as error:
             set_aside(tick, queue, number, state, error)
             continue
-        assert record is not None, "an indexed job without a record"
         _mark_gone(tick, queue, number, record)
 
 

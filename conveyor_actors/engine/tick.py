@@ -169,7 +169,7 @@ class Tick:
         """Drops whole records from the old end, a few at a time."""
         cursor = self.tables.events.cursor()
         oldest = self.memory.totals.next_event - self.settings.events_kept_max
-        for _ in range(_EVENT_RECORDS_TRIMMED_MAX):
+        for _ in range(max(_EVENT_RECORDS_TRIMMED_MAX, min(len(self.rows), 500))):
             if not (cursor.first() and cursor.next()):
                 return
             second = read_number(cursor.key())

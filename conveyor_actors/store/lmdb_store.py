@@ -149,24 +149,20 @@ class LmdbStore:
             self._open()
         return self._tables
 
-    def commit(self) -> bool:
-        """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that.
-
-        Tells whether it was LMDB, whose file may have grown.
-        """
+    def commit(self) -> None:
+        """Makes safe what was changed since: in the journal, or in LMDB if it is too much for that."""
         if not self._changes:
-            return False
+            return
         try:
             fits = self._journal.append(_encode(self._changes))
         except OSError as error:
             raise self._fault("cannot be written", error) from error
         if not fits:
             self.checkpoint()
-            return True
+            return
         self._changes.clear()
         self.behind = True
         self.unsynced = self.relaxed
-        return False
 
     def abort(self) -> None:
         """What was changed since the last commit never happened."""

@@ -20,17 +20,15 @@ from conveyor_actors.config import WORKERS_SOCKET, Config
 from conveyor_actors.engine.effects import Effects
 from conveyor_actors.engine.engine import Engine
 from conveyor_actors.engine.inputs import (
-    ClientSays,
     ClientsGone,
     Drain,
-    Input,
-    Later,
     Moment,
     Recalled,
     SetFull,
 )
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
-from conveyor_actors.store.lmdb_store import Faults, LmdbStore, MapFull
+from conveyor_actors.errors import StoreError
+from conveyor_actors.store.lmdb_store import LmdbStore
 from conveyor_actors.supervisor import health, liveness, logs
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.gateway import Gateway, Question
@@ -40,16 +38,13 @@ from conveyor_actors.supervisor.reactor import Reactor
 from conveyor_actors.supervisor.shutdown import Phase, Shutdown
 from conveyor_actors.supervisor.switchboard import Switchboard
 from conveyor_actors.supervisor.takeover import store_id, sweep_run, take_over
+from conveyor_actors.supervisor.ticker import Ticker
 from conveyor_actors.supervisor.workers import WorkerProcess, read_outcomes
 from conveyor_actors.units import format_duration
 from conveyor_actors.wire import Done, GetInfo, GetWorkers, InfoReply, Stop, Workers
 
 log: Final = logging.getLogger("conveyor.supervisor")
 
-#: How long one tick goes on taking requests into its transaction. What workers report is always taken, and first.
-_TAKE_NS_MAX: Final = 4_000_000
-#: A tick that took no longer than this so far does not look for more: hardly anything can have come.
-_TAKE_NS_MIN: Final = 50_000
 #: Room that is kept for what has to be recorded when the disk is full.
 _RESERVE_BYTES: Final = 32 * 1024 * 1024
 _SYNC_SECONDS: Final = 0.1
@@ -60,15 +55,6 @@ _CLIENTS_SECONDS: Final = 60.0
 _RECALL_TRIES: Final = 50
 _RECALL_AGAIN_SECONDS: Final = 0.001
 EXIT_KILLED: Final = 3
-
-
-class Poison(Exception):
-    """An input that the engine could not handle."""
-
-    def __init__(self, index: int, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.index = index
-        self.cause = cause
 
 
 def engine_settings(config: Config) -> Settings:
@@ -88,8 +74,6 @@ class Loop:
     def __init__(self, config: Config, data_dir: DataDir, warnings: list[str], files: int) -> None:
         self._config = config
         self._warnings = warnings
-        self._inputs: list[Input] = []
-        self._requests: list[Input] = []
         self._questions: list[Question] = []
         self._after_commit: list[Callable[[], None]] = []
         self._tick_us = 0
@@ -110,6 +94,9 @@ class Loop:
         for box in boxes:
             box.remove()
         sweep_run(data_dir.run)
+        self._ticker = Ticker(
+            self._store, self._engine, collect=self._collect, now=self._now, clock_ns=time.monotonic_ns
+        )
         self._reactor = Reactor()
         self._zmq = zmq.Context()
         self._zmq.setsockopt(zmq.MAX_SOCKETS, 65_000)
@@ -126,7 +113,7 @@ class Loop:
             self._look_ms() // 2,
             files,
             set(),
-            self._inputs,
+            self._ticker.inputs,
             self._reactor.watch,
             self._reactor.unwatch,
             self._reactor.later,
@@ -153,18 +140,20 @@ class Loop:
         while not self._shutdown.finished(busy=self._busy()):
             self._turn()
         self._store.checkpoint()
+        if self._shutdown.given_up:
+            raise StoreError("jobs that were killed are still on record as running: the next start returns them")
         event(log, "info", "stopped", killed_jobs=self._shutdown.killed)
         return EXIT_KILLED if self._shutdown.killed else 0
 
     def _turn(self) -> None:
         engine = self._engine
-        pending = self._inputs or self._requests
+        pending = self._ticker.inputs or self._ticker.requests
         ready = self._reactor.wait(0 if pending else engine.wake_ms, engine.wake_us)
         if self._gateway.events in ready:
             self._gateway.take_subscriptions()
         self._collect(self._gateway.socket in ready)
         if self._reactor.watched_ready:  # perhaps a death: what that worker has sent comes before it
-            while self._switchboard.receive(self._worker, self._inputs):
+            while self._switchboard.receive(self._worker, self._ticker.inputs):
                 pass
         self._reactor.run_ready()
         for number in self._reactor.signals:
@@ -172,9 +161,9 @@ class Loop:
         self._reactor.signals.clear()
         self._step_down(self._shutdown.advance(time.monotonic(), busy=self._busy()))
         if self._gateway.gone:
-            self._inputs.append(ClientsGone(frozenset(self._gateway.gone)))
+            self._ticker.inputs.append(ClientsGone(frozenset(self._gateway.gone)))
             self._gateway.gone.clear()
-        if self._inputs or self._requests or self._due():
+        if self._ticker.inputs or self._ticker.requests or self._due():
             self._tick()
         self._answer_questions()
         if self._on_ready is not None and all(pool.settled for pool in self._pools.values()):
@@ -187,9 +176,9 @@ class Loop:
 
         `asked`: there are requests for sure.
         """
-        something = self._switchboard.receive(self._worker, self._inputs)
-        if not self._requests:
-            something |= self._gateway.receive(self._requests, self._questions, asked)
+        something = self._switchboard.receive(self._worker, self._ticker.inputs)
+        if not self._ticker.requests:
+            something |= self._gateway.receive(self._ticker.requests, self._questions, asked)
         return something
 
     def _due(self) -> bool:
@@ -205,81 +194,13 @@ class Loop:
 
     def _tick(self) -> None:
         moment = self._now()
-        effects = self._decide_and_commit(moment)
+        effects = self._ticker.run(moment)
         self._engine.committed()
+        if not self._store.behind:  # it was more than the journal has room for, and LMDB's file may have grown
+            self._check_disk()
         self._release(effects)
+        self._end_distrusted()
         self._tick_us = time.monotonic_ns() // 1000 - moment.mono_us
-
-    def _decide_and_commit(self, moment: Moment) -> Effects:
-        """One transaction; aborted if the map is full or an input raises, and done again without what was wrong."""
-        store, engine = self._store, self._engine
-        handled: list[Input] = []
-        refused: dict[int, str] = {}
-        again = False
-        while True:
-            try:
-                tables = store.begin()
-                if again:
-                    engine.reload(tables)
-                engine.begin(tables, moment)
-                self._handle_all(handled, refused)
-                if not again:
-                    self._handle_new(handled)
-                effects = engine.finish()
-                if store.commit():
-                    self._check_disk()
-                return effects
-            except MapFull:
-                store.abort()
-                event(log, "info", "the store's map was full and has grown", bytes=store.grow())
-            except Poison as poison:
-                store.abort()
-                refused[poison.index] = f"{type(poison.cause).__name__}: {poison.cause}"
-                told = "an input could not be handled and was left out"
-                event(log, "error", told, exc_info=poison.cause, input=type(handled[poison.index]).__name__)
-            again = True
-
-    def _handle_all(self, handled: list[Input], refused: dict[int, str]) -> None:
-        for index, message in enumerate(handled):
-            if index in refused:
-                if isinstance(message, ClientSays):
-                    self._engine.refuse(message, f"the request could not be carried out: {refused[index]}")
-            else:
-                self._handle(index, message)
-
-    def _handle_new(self, handled: list[Input]) -> None:
-        """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
-        started_ns = time.monotonic_ns()
-        until_ns = started_ns + _TAKE_NS_MAX
-        while True:
-            self._handle_from(self._inputs, handled, None)
-            self._handle_from(self._requests, handled, until_ns)
-            if not _TAKE_NS_MIN < time.monotonic_ns() - started_ns < _TAKE_NS_MAX:
-                return
-            if not self._collect() or not (self._inputs or self._requests):
-                return
-            self._inputs.insert(0, Later(self._now()))
-
-    def _handle_from(self, source: list[Input], handled: list[Input], until_ns: int | None) -> None:
-        """Moves what is handled from one list to the other; what is left when the time is over is for the next tick."""
-        taken = 0
-        try:
-            for message in source:
-                taken += 1
-                handled.append(message)
-                self._handle(len(handled) - 1, message)
-                if until_ns is not None and time.monotonic_ns() > until_ns:
-                    return
-        finally:
-            del source[:taken]
-
-    def _handle(self, index: int, message: Input) -> None:
-        try:
-            self._engine.handle(message)
-        except Faults:
-            raise
-        except Exception as error:
-            raise Poison(index, error) from error
 
     def _release(self, effects: Effects) -> None:
         gateway = self._gateway
@@ -303,6 +224,14 @@ class Loop:
         for alarm in effects.alarms:
             event(log, "error", alarm)
 
+    def _end_distrusted(self) -> None:
+        """Something they reported could not be handled: their death gives back what they hold."""
+        for id in self._ticker.distrusted:
+            worker = self._worker(id)
+            if worker is not None:
+                worker.kill("crashed", "what it reported could not be handled")
+        self._ticker.distrusted.clear()
+
     def _worker(self, id: str) -> WorkerProcess | None:
         pool = self._pools.get(id.rpartition("-")[0])
         return None if pool is None else pool.workers.get(id)
@@ -325,7 +254,7 @@ class Loop:
             self._reactor.later(_RECALL_AGAIN_SECONDS, lambda: self._recall(id))
         else:
             unsent = [] if recalled.unsent is None else read_outcomes([recalled.unsent])
-            self._inputs.append(Recalled(id, recalled.claimed, upto, unsent))
+            self._ticker.inputs.append(Recalled(id, recalled.claimed, upto, unsent))
 
     # -- answers of the shell's own ---------------------------------------------------------------------
 
@@ -385,7 +314,7 @@ class Loop:
             self._store.reserve.restore()
         if (full.message is None, full.hold) != (before.message is None, before.hold):
             event(log, "warning" if full.message else "info", full.message or "there is room on the disk again")
-            self._inputs.append(full)
+            self._ticker.inputs.append(full)
             self._full = full
 
     def _look_after_the_host(self) -> None:
@@ -408,7 +337,7 @@ class Loop:
 
     def _busy(self) -> bool:
         """Whether there is still something to be recorded."""
-        return bool(self._engine.memory.leases or self._inputs)
+        return bool(self._engine.memory.leases or self._ticker.inputs)
 
     def _signalled(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
@@ -421,7 +350,7 @@ class Loop:
         phase = self._shutdown.request(time.monotonic(), timeout_s)
         if before is Phase.RUNNING:
             event(log, "info", "stopping: running jobs may finish", running=len(self._engine.memory.leases))
-            self._inputs.append(Drain())
+            self._ticker.inputs.append(Drain())
             self._schedule_step()
         elif phase is not before:
             self._step_down(phase)

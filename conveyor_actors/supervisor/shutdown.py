@@ -6,6 +6,8 @@ from enum import Enum
 from typing import Final
 
 ABORT_SECONDS: Final = 5.0
+#: Killing takes milliseconds; what is not over after so long is left to the next supervisor.
+KILL_SECONDS: Final = 20.0
 
 
 class Phase(Enum):
@@ -23,6 +25,7 @@ class Shutdown:
         self.phase = Phase.RUNNING
         self._until: float | None = None
         self.killed = False
+        self.given_up = False
 
     @property
     def state(self) -> str:
@@ -50,12 +53,13 @@ class Shutdown:
             self.phase, self._until = Phase.ABORTING, now + ABORT_SECONDS
             return self.phase
         if self.phase is Phase.ABORTING:
-            self.phase, self._until, self.killed = Phase.KILLING, None, True
+            self.phase, self._until, self.killed = Phase.KILLING, now + KILL_SECONDS, True
             return self.phase
+        self.given_up = True
         return None
 
     def wakes_in(self, now: float) -> float | None:
         return None if self._until is None else max(0.0, self._until - now)
 
     def finished(self, *, busy: bool) -> bool:
-        return self.phase is not Phase.RUNNING and not busy
+        return self.given_up or (self.phase is not Phase.RUNNING and not busy)

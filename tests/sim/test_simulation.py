@@ -5,6 +5,7 @@ SIM_SEEDS says how many (300), SIM_FIRST_SEED with which to begin (0).
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -44,8 +45,13 @@ REACHED = (
     "larger than the box",
     "turned its box over",
     "late copy of a request",
+    "distrusted",
     "paused",
-    "poisoned",
+    "poisoned ClientSays",
+    "poisoned Outcomes",
+    "poisoned Recalled",
+    "poisoned WorkerDied",
+    "poisoned WorkerReady",
     "pool down",
     "put back",
     "recalled",
@@ -73,6 +79,12 @@ import sys
 from sim.test_simulation import run
 print(run(int(sys.argv[1])).trace.hexdigest())
 """
+
+
+@pytest.fixture(autouse=True)
+def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done to the engine here is meant to be."""
+    monkeypatch.setattr(logging.getLogger("conveyor.supervisor"), "disabled", True)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from conveyor_actors.engine.inputs import (
 )
 from conveyor_actors.model import WAITING
 from conveyor_actors.store.lmdb_store import LmdbStore, MapFull
+from conveyor_actors.supervisor.ticker import Ticker
 from conveyor_actors.wire import OUTCOME_KINDS, Ended, Outcome, SetPaused, Task, decode_outcomes, encode, encode_reply
 
 from . import tables_check
@@ -57,6 +58,10 @@ HELD_UP_US_MAX: Final = 120_000
 
 class Poisoned(Exception):
     """Raised in the middle of handling one message."""
+
+
+#: What the engine is made to fail at.
+POISONOUS = (ClientSays, Outcomes, Recalled, WorkerReady, WorkerDied)
 
 
 @dataclass
@@ -132,9 +137,13 @@ class World:
         self.inbox: list[Input] = []
         self.full = False
         self.pools_up: set[str] = set()
+        #: Those that the engine has heard of as ready.
+        self.pools_told: set[str] = set()
         self.workers: dict[str, SimWorker] = {}
         self.left_behind: list[SimWorker] = []
         self.clients = [SimClient(self, id) for id in range(1, self.draw.randint(2, 4))]
+        #: What the engine was made to fail at in this tick.
+        self._poison: Input | None = None
         self._tick_at: int | None = None
         self._ticks = 0
         self._last_tick_us = 0
@@ -407,7 +416,7 @@ class World:
         moment = self._moment()
         self.engine = Engine(self.host.settings)
         self.full = False
-        effects = self._transact(lambda tables: self.engine.start(tables, survivors, moment), replay=None)
+        effects = self._recover(survivors, moment)
         if effects is None:
             self.seen["crashed during recovery"] += 1
             self.after(self.draw.randint(1_000, 20_000), self._start_again)
@@ -416,7 +425,7 @@ class World:
         self.stopping = False
         self.inbox = []
         self._tick_at = None
-        self.pools_up = set()
+        self.pools_up, self.pools_told = set(), set()
         self._take_in([], effects, moment)
         for worker in list(self.workers.values()):
             self._check_box_recorded(worker)
@@ -432,6 +441,19 @@ class World:
             self.while_up(self.draw.randint(100, 60_000), lambda pool=pool: self._pool_ready(pool))  # type: ignore[misc]
         for client in self.clients:
             self.while_up(self.draw.randint(100, 20_000), client.reconnect)
+
+    def _recover(self, survivors: list[Survivor], moment: Moment) -> Effects | None:
+        store = FaultyStore(self)
+        while True:
+            try:
+                effects = self.engine.start(store.begin(), survivors, moment)
+                store.commit()
+                return effects
+            except MapFull:
+                store.abort()
+                store.grow()
+            except SupervisorCrash:
+                return None
 
     def _start_again(self) -> None:
         if not self.up:
@@ -463,7 +485,7 @@ class World:
         self.while_up(self.draw.randint(1_000, 50_000), self._stop_workers)
 
     def _stop_workers(self) -> None:
-        self.pools_up = set()
+        self.pools_up, self.pools_told = set(), set()
         for worker in self.workers.values():
             if worker.alive:
                 self.worker_dies(worker, "stopped")
@@ -501,9 +523,7 @@ class World:
             taken.insert(self.draw.randint(0, len(taken)), Later(moment))
             moment = moment._replace(mono_us=self.now_us - 2_000)
         self._last_tick_us = self.now_us
-        said = [message for message in taken if isinstance(message, ClientSays)]
-        poison = self.draw.choice(said) if said and self.strikes(self.rates.poison) else None
-        effects = self._transact(lambda tables: self._decide(tables, moment, taken, poison), replay=moment)
+        effects = self._decide(taken, moment)
         if effects is None:
             return self.crash_supervisor("before the commit")
         self._take_in(taken, effects, moment)
@@ -525,48 +545,43 @@ class World:
         self._check_no_worker_idles()
         return self._plan_wake()
 
-    def _decide(self, tables: Any, moment: Moment, taken: list[Input], poison: ClientSays | None) -> Effects:
-        self.engine.begin(tables, moment)
-        for message in taken:
-            if message is poison:
-                if isinstance(message, ClientSays) and self._poisoned is message:
-                    self.engine.refuse(message, "a defect")
-                    continue
-                self._poisoned = message
-                self.engine._tick.tables = Breaking(tables, self.draw.randint(0, 3), Poisoned())
-                self.engine.handle(message)
-                raise Poisoned
-            self.engine.handle(message)
-        return self.engine.finish()
+    def _decide(self, taken: list[Input], moment: Moment) -> Effects | None:
+        """One transaction of the real shell's; None for a crash before the commit."""
+        may_be_poison = [message for message in taken if isinstance(message, POISONOUS)]
+        poison = self.draw.choice(may_be_poison) if may_be_poison and self.strikes(self.rates.poison) else None
+        self._poison = poison
+        engine = PoisonedEngine(self, poison)
+        store = FaultyStore(self)
+        ticker = Ticker(store, engine, collect=lambda: False, now=self._moment, clock_ns=lambda: 0)  # type: ignore[arg-type]
+        ticker.inputs += taken
+        try:
+            effects = ticker.run(moment)
+        except SupervisorCrash:
+            return None
+        if ticker.inputs:  # what came behind a message that raised is for the next tick
+            del taken[-len(ticker.inputs) :]
+            self.inbox[:0] = [message for message in ticker.inputs if not isinstance(message, Later)]
+        if poison is not None:
+            self._note_poisoned(poison, engine.times)
+        for id in sorted(ticker.distrusted & self.workers.keys()):
+            if self.workers[id].alive:
+                self.seen["distrusted"] += 1
+                self.worker_dies(self.workers[id], "crashed")
+        return effects
 
-    _poisoned: Input | None = None
-
-    def _transact(self, decide: Callable[[Any], Effects], replay: Moment | None) -> Effects | None:
-        """One transaction, repeated where the map was full or a message raised; None for a crash before the commit."""
-        tables = self.store.begin()
-        if self.strikes(self.rates.replay):
-            self.seen["map declared full"] += 1
-            tables = Breaking(tables, self.draw.randint(0, 60), MapFull())
-        while True:
-            try:
-                effects = decide(tables)
-                if self.strikes(self.rates.crash / 2):
-                    if self.strikes(0.5) and tear(self.store, self.draw):
-                        self.seen["torn commit"] += 1
-                    self.store.abort()
-                    return None
-                self.store.commit()
-                return effects
-            except MapFull:
-                self.seen["grown"] += 1
-                self.store.abort()
-                self.store.grow()
-            except Poisoned:
-                self.seen["poisoned"] += 1
-                self.store.abort()
-            tables = self.store.begin()
-            if replay is not None:
-                self.engine.reload(tables)
+    def _note_poisoned(self, poison: Input, times: int) -> None:
+        """What the engine could not handle it has not heard of."""
+        self.seen[f"poisoned {type(poison).__name__}"] += 1
+        if not isinstance(poison, WorkerDied):
+            return
+        told = {outcome.token for outcome in poison.outcomes} - self.expected.recorded
+        self.expected.lost |= told
+        if self.expected.is_current(poison.running) and poison.cause != "stopped":
+            life = self.expected.by_token[poison.running]
+            if times == (2 if poison.outcomes else 1):  # taken for a death between two jobs
+                life.deaths -= poison.running not in told
+            elif poison.running in told:  # its outcome is lost, and so it was running
+                life.deaths += 1
 
     def _release(self, effects: Effects) -> bool:
         """Sends what the tick wants sent; False if the supervisor died half way."""
@@ -629,8 +644,14 @@ class World:
             tables_check.check_ends(self.store.begin(), ended, self.expected)
             self.store.abort()
         self._check_recorded(taken)
+        for message in taken:
+            if isinstance(message, PoolReady):
+                self.pools_told.add(message.pool)
+            elif isinstance(message, PoolDown):
+                self.pools_told.discard(message.pool)
         for id, _ in effects.dispatches:
-            assert self.engine.memory.workers[id].pool.ready, "a job was handed to a pool that is down"
+            assert id in self.workers, "a job was handed to a worker that is dead and buried"
+            assert self.workers[id].pool in self.pools_told, "a job was handed to a pool that is down"
         assert not (effects.dispatches and self.engine.memory.draining), "a job was handed out during a shutdown"
         assert not (effects.dispatches and self.engine.memory.hold), "a job was handed out while the disk was full"
 
@@ -651,7 +672,10 @@ class World:
         """What a worker reports, and what the box of a dead one holds, is on record."""
         dead: set[str] = set()
         for message in taken:
-            if (
+            if message is self._poison:
+                if isinstance(message, WorkerDied):
+                    dead.add(message.worker)
+            elif (
                 isinstance(message, (Outcomes, Recalled))
                 and message.worker in self.workers
                 and message.worker not in dead
@@ -720,6 +744,77 @@ class World:
         for worker in (*self.workers.values(), *self.left_behind):
             worker.close()
         self.store.close()
+
+
+class SupervisorCrash(Exception):
+    """The end of a simulated supervisor, before a commit."""
+
+
+class FaultyStore:
+    """The store, whose map may be full, and whose owner may die before a commit."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._full = world.strikes(world.rates.replay)
+
+    def begin(self) -> Any:
+        world, full = self._world, self._full
+        self._full = False
+        tables = world.store.begin()
+        if not full:
+            return tables
+        world.seen["map declared full"] += 1
+        return Breaking(tables, world.draw.randint(0, 60), MapFull())
+
+    def commit(self) -> None:
+        world = self._world
+        if world.strikes(world.rates.crash / 2):
+            if world.strikes(0.5) and tear(world.store, world.draw):
+                world.seen["torn commit"] += 1
+            world.store.abort()
+            raise SupervisorCrash
+        world.store.commit()
+
+    def abort(self) -> None:
+        self._world.store.abort()
+
+    def grow(self) -> int:
+        self._world.seen["grown"] += 1
+        return self._world.store.grow()
+
+
+class PoisonedEngine:
+    """The engine, with a defect that one input meets, and sometimes what is put in its place."""
+
+    def __init__(self, world: World, poison: Input | None) -> None:
+        self._world = world
+        self._engine = world.engine
+        self._poison = poison
+        self._most = world.draw.choice((1, 1, 2))
+        #: How often it was met.
+        self.times = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def handle(self, message: Input) -> None:
+        if not self._is_poison(message):
+            self._engine.handle(message)
+            return
+        self.times += 1
+        self._world.seen["poisoned"] += 1
+        tick = self._engine._tick
+        tick.tables = Breaking(tick.tables, self._world.draw.randint(0, 3), Poisoned())
+        self._engine.handle(message)
+        raise Poisoned
+
+    def _is_poison(self, message: Input) -> bool:
+        poison = self._poison
+        if poison is None or self.times == self._most:
+            return False
+        if isinstance(message, WorkerDied) and isinstance(poison, WorkerDied) and message.worker == poison.worker:
+            return bool(message.running or message.outcomes)  # the barest death is always understood
+        return message is poison
 
 
 class Breaking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conveyor_actors.supervisor.shutdown import ABORT_SECONDS, Phase, Shutdown
+from conveyor_actors.supervisor.shutdown import ABORT_SECONDS, KILL_SECONDS, Phase, Shutdown
 
 
 def test_it_asks_waits_asks_louder_and_kills() -> None:
@@ -47,3 +47,14 @@ def test_jobs_that_are_asked_to_end_are_given_no_more_time() -> None:
     shutdown.request(100)
     shutdown.request(101)
     assert shutdown.request(102, 3600) is Phase.KILLING
+
+
+def test_what_cannot_be_killed_does_not_keep_the_supervisor_for_ever() -> None:
+    shutdown = Shutdown(30)
+    for now in (100, 101, 102):
+        shutdown.request(now)
+    assert shutdown.wakes_in(102) == KILL_SECONDS
+    assert shutdown.advance(102 + KILL_SECONDS - 1, busy=True) is None
+    assert not shutdown.finished(busy=True)
+    assert shutdown.advance(102 + KILL_SECONDS, busy=True) is None
+    assert shutdown.given_up and shutdown.finished(busy=True)

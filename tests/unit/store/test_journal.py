@@ -196,3 +196,28 @@ def test_a_file_that_is_cut_while_it_is_open_is_an_error_and_not_an_end(journal:
     os.truncate(tmp_path / "journal", 0)
     with pytest.raises(OSError, match="the journal ends before its"):
         list(journal.read(7))
+
+
+def test_a_record_is_on_the_disk_when_it_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    synced: list[int] = []
+    write, sync = os.pwritev, os.fdatasync
+
+    def writing(fd: int, parts: list[memoryview], offset: int, flags: int = 0) -> int:
+        written.append(flags)
+        return write(fd, parts, offset, flags)
+
+    def syncing(fd: int) -> None:
+        synced.append(fd)
+        sync(fd)
+
+    monkeypatch.setattr(os, "pwritev", writing)
+    monkeypatch.setattr(os, "fdatasync", syncing)
+    for lazy in (False, True):
+        opened = Journal(tmp_path / "journal", lazy=lazy)
+        opened.append(b"a record")
+        assert bool(written[-1] & os.RWF_DSYNC) is not lazy
+        opened.sync()
+        assert synced
+        opened.close()
+        synced.clear()

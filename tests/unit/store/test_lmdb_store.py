@@ -491,3 +491,40 @@ def test_a_disk_that_takes_nothing_is_told_and_costs_nothing_acknowledged(tmp_pa
     store = LmdbStore(tmp_path / "store")
     assert [key for key, _ in store.begin().payloads.cursor()] == [b"acknowledged"]
     store.close()
+
+
+# -- the disk, and the map at the very end ------------------------------------------------------------------------
+
+
+def test_lmdb_itself_is_always_synced(opening: Opening) -> None:
+    for durability in ("fsync", "relaxed"):
+        flags = opening(durability=durability)._environment.flags()
+        assert flags["sync"] and flags["metasync"] and not flags["writemap"]
+
+
+def test_a_commit_that_finds_the_map_full_loses_nothing(tmp_path: Path) -> None:
+    """LMDB needs pages of its own for a commit: there are transactions whose puts fit, and that do not."""
+    value, map_bytes = bytes(1_000), 6 << 20
+
+    def commit(rows: int) -> tuple[bool, int] | None:
+        """Whether the map grew for a commit of so many rows, and how many are there; None if they do not fit."""
+        with tempfile.TemporaryDirectory(dir=tmp_path) as path:
+            store = LmdbStore(Path(path) / "store", durability="relaxed", map_bytes=map_bytes)
+            try:
+                tables = store.begin()
+                for number in range(rows):
+                    tables.payloads.put(number_key(number), value)
+                store.commit()
+                return store._environment.info()["map_size"] > map_bytes, count(store, "payloads")
+            except MapFull:
+                return None
+            finally:
+                store.close()
+
+    fits, does_not = 4_300, 7_000
+    while does_not - fits > 1:
+        middle = (fits + does_not) // 2
+        fits, does_not = (middle, does_not) if commit(middle) is not None else (fits, middle)
+    tried = {rows: commit(rows) for rows in range(fits - 10, fits + 1)}
+    assert all(found is not None and found[1] == rows for rows, found in tried.items())
+    assert any(found is not None and found[0] for found in tried.values()), "no commit has met the end of the map"
