@@ -203,8 +203,9 @@ class Welcome(Message, frozen=True):
 
 
 class AddedJob(msgspec.Struct, array_like=True, frozen=True):
+    """Its id is known to whoever gave it one."""
+
     number: int
-    id: str
     created: bool
 
 

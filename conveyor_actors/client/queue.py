@@ -176,7 +176,7 @@ class Queue:
         if added.listed is None:
             return [Job(channel, queue, number, True, new, at_ms) for number, new in enumerate(jobs, added.first)]
         return [
-            Job(channel, queue, one.id, one.created, new if one.created else None, at_ms)
+            Job(channel, queue, new.id or one.number, one.created, new if one.created else None, at_ms)
             for one, new in zip(added.listed, jobs, strict=True)
         ]
 

@@ -33,9 +33,9 @@ def add_jobs(tick: Tick, request: AddJobs) -> Added:
             assert record is not None
             tick.emit(_DUPLICATED_EVENT, queue, existing, record)
         if new.id is not None and listed is None:
-            listed = [AddedJob(first + i, str(first + i), True) for i in range(index)]
+            listed = [AddedJob(first + i, True) for i in range(index)]
         if listed is not None:
-            listed.append(AddedJob(number, new.id or str(number), existing is None))
+            listed.append(AddedJob(number, existing is None))
     return Added(first, tick.now_ms, listed)
 
 

@@ -37,7 +37,7 @@ def dispatch(tick: Tick) -> None:
 
 
 def _queues_with_work(tick: Tick, pool: Pool) -> list[Queue]:
-    """In order of precedence; the queues that `*` stands for take turns in being first."""
+    """In order of precedence; of the queues that `*` stands for the one that was served last comes last."""
     memory = tick.memory
     found: list[Queue] = []
     for pattern in pool.queues:
@@ -45,7 +45,10 @@ def _queues_with_work(tick: Tick, pool: Pool) -> list[Queue]:
             named = memory.named_queues
             rest = [q for q in memory.queues.values() if q.counts[WAITING] and not q.paused and q.name not in named]
             if rest:
-                found += [q for q in rest if q.number > pool.rotation] + [q for q in rest if q.number <= pool.rotation]
+                last = pool.served_last
+                found += [queue for queue in rest if queue.number > last] + [
+                    queue for queue in rest if queue.number <= last
+                ]
         else:
             queue = memory.queues.get(pattern)
             if queue is not None and queue.counts[WAITING] and not queue.paused:
@@ -126,7 +129,7 @@ class _Waiting:
                     raise CorruptRecord("a waiting job has no record: the store is damaged, restore a backup")
                 record = read_job(sealed)
             except CorruptRecord as error:
-                if self._seen_enough():
+                if self.seen_enough():
                     return
                 self.exhausted = not tick.tables.waiting.delete_at(cursor)
                 set_aside(tick, queue, read_number(key), WAITING, error)
@@ -135,7 +138,7 @@ class _Waiting:
             if handler is not None:
                 self.number, self.record, self.handler = read_number(key), record, handler
                 return
-            if self._seen_enough():
+            if self.seen_enough():
                 return
             if _nobody_can_run(tick, queue, record.name):
                 self.exhausted = not tick.tables.waiting.delete_at(cursor)
@@ -144,7 +147,7 @@ class _Waiting:
                 queue.passed_over[self.pool.name] = cursor.key()
                 self.exhausted = not cursor.next()
 
-    def _seen_enough(self) -> bool:
+    def seen_enough(self) -> bool:
         """Counts a job that is not taken; True if a tick does not go beyond so many."""
         if self.not_taken == _NOT_TAKEN_MAX:
             self.exhausted = self.tick.unfinished = True
@@ -169,6 +172,8 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         except CorruptRecord as error:
             jobs.take()
             set_aside(tick, queue, number, WAITING, error)
+            if jobs.seen_enough():
+                break
             continue
         token = memory.next_token
         memory.next_token = token + 1
@@ -204,7 +209,7 @@ def _fill_worker(tick: Tick, worker: Worker, jobs: _Waiting, fair: int) -> None:
         if was_idle:
             worker.quiet_since_us = tick.now_us
             worker.recalled = False
-        worker.pool.rotation = queue.number  # who was served last is last in the next turn
+        worker.pool.served_last = queue.number
         tick.effects.dispatches.append((worker.id, tasks))
 
 

@@ -47,7 +47,7 @@ _DEFAULT_QUEUE = QueueSettings()
 class Queue:
     """A queue with its counts by state."""
 
-    __slots__ = ("counts", "name", "number", "passed_over", "paused", "settings")
+    __slots__ = ("counts", "name", "newest_ms", "number", "passed_over", "paused", "settings")
 
     def __init__(self, name: str, number: int, paused: bool, counts: list[int], settings: QueueSettings) -> None:
         self.name = name
@@ -55,6 +55,8 @@ class Queue:
         self.paused = paused
         self.counts = counts
         self.settings = settings
+        #: When the newest of the jobs that are filed under a state ended; None: nobody has looked.
+        self.newest_ms: list[int | None] = [None] * len(counts)
         #: Up to which key of `waiting` a pool (by name) has looked and left all to others.
         self.passed_over: dict[str, bytes] = {}
 
@@ -101,7 +103,7 @@ class Lease:
 
 
 class Pool:
-    __slots__ = ("handlers", "name", "queues", "ready", "rotation", "workers")
+    __slots__ = ("handlers", "name", "queues", "ready", "served_last", "workers")
 
     def __init__(self, name: str, queues: tuple[str, ...]) -> None:
         self.name = name
@@ -109,7 +111,8 @@ class Pool:
         self.ready = False
         self.handlers: dict[tuple[str | None, str], Handler] = {}
         self.workers: dict[str, Worker] = {}
-        self.rotation = 0
+        #: The number of the queue that its workers were given work of last.
+        self.served_last = 0
 
     def learn_handlers(self, entries: list[CatalogueEntry]) -> None:
         """Takes a catalogue; what was measured of a handler stays known."""

@@ -26,8 +26,9 @@ from conveyor_actors.store.tables import (
 ANSWERS_AFTER_REMOVAL_MS = 60_000
 #: How many lines a job's history has at most; the oldest goes when another one is written.
 HISTORY_KEPT_MAX = 1_000
-#: An end removes this many older jobs at most; the rest goes with the next ends.
+#: An end removes this many older jobs at most, and all ends of a tick this many; the rest goes with the next ends.
 _TRIMMED_MAX = 100
+_TRIMMED_IN_A_TICK_MAX = 5_000
 _REMOVED_EVENT = EVENT_CODE["removed"]
 
 
@@ -38,6 +39,9 @@ def keep_after_end(tick: Tick, queue: Queue, number: int, record: JobRecord, opt
         _mark_gone(tick, queue, number, record)
         return
     assert record.finished_ms is not None
+    # In the order of the ends also where the clock was set back: the oldest are removed first.
+    record.finished_ms = max(record.finished_ms, _newest_ms(tick, queue, record.state))
+    queue.newest_ms[record.state] = record.finished_ms
     tick.tables.by_state.put(t.by_state_key(queue.number, record.state, record.finished_ms, number), b"")
     tick.save(number, record)
     if keep is not None and keep.count is not None and queue.counts[record.state] > keep.count:
@@ -52,10 +56,23 @@ def _keep(queue: Queue, state: int, options: RunOptions) -> Keep | None:
     return said if said is not None else default
 
 
+def _newest_ms(tick: Tick, queue: Queue, state: int) -> int:
+    """When the last of the jobs ended that are filed under this state."""
+    known = queue.newest_ms[state]
+    if known is None:
+        cursor = tick.tables.by_state.cursor()
+        prefix = t.by_state_prefix(queue.number, state)
+        found = cursor.prev() if cursor.set_range(t.by_state_prefix(queue.number, state + 1)) else cursor.last()
+        known = t.read_by_state(cursor.key())[2] if found and cursor.key().startswith(prefix) else 0
+    return known
+
+
 def _trim(tick: Tick, queue: Queue, state: int, count: int) -> None:
     cursor = tick.tables.by_state.cursor()
     prefix = t.by_state_prefix(queue.number, state)
-    for _ in range(min(_TRIMMED_MAX, queue.counts[state] - count)):
+    left = min(_TRIMMED_MAX, queue.counts[state] - count, _TRIMMED_IN_A_TICK_MAX - tick.trimmed)
+    for _ in range(left):
+        tick.trimmed += 1
         if not cursor.set_range(prefix) or not cursor.key().startswith(prefix):
             return
         number = t.read_by_state(cursor.key())[3]

@@ -33,8 +33,9 @@ from conveyor_actors.store.tables import (
 from conveyor_actors.wire import EventBatch, EventRow
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-#: How many records of the event log one tick drops at most.
-_EVENT_RECORDS_TRIMMED_MAX: Final = 8
+#: How many records of the event log one tick drops at most: as many as it adds events, since a record has one at least.
+_EVENT_RECORDS_TRIMMED_MIN: Final = 8
+_EVENT_RECORDS_TRIMMED_MAX: Final = 500
 
 
 class Tick:
@@ -53,6 +54,7 @@ class Tick:
         "rows",
         "settings",
         "tables",
+        "trimmed",
         "unfinished",
         "window_us",
     )
@@ -70,6 +72,8 @@ class Tick:
         self.dirty_queues: set[Queue] = set()
         self.dirty_batches: set[int] = set()
         self.dirty_clients: set[int] = set()
+        #: How many older jobs were removed for the sake of newer ones.
+        self.trimmed = 0
         #: There is more to be done now than one tick should do.
         self.unfinished = False
 
@@ -169,7 +173,7 @@ class Tick:
         """Drops whole records from the old end, a few at a time."""
         cursor = self.tables.events.cursor()
         oldest = self.memory.totals.next_event - self.settings.events_kept_max
-        for _ in range(max(_EVENT_RECORDS_TRIMMED_MAX, min(len(self.rows), 500))):
+        for _ in range(max(_EVENT_RECORDS_TRIMMED_MIN, min(len(self.rows), _EVENT_RECORDS_TRIMMED_MAX))):
             if not (cursor.first() and cursor.next()):
                 return
             second = read_number(cursor.key())

@@ -286,7 +286,8 @@ class SimClient:
         body = self.unanswered.pop(reply.no, None)
         if isinstance(body, AddJobs) and isinstance(reply.body, Added):
             added = reply.body
-            ids = [job.id for job in added.listed or ()] or [str(added.first + i) for i in range(len(body.jobs))]
+            numbers = [job.number for job in added.listed or ()] or range(added.first, added.first + len(body.jobs))
+            ids = [new.id or str(number) for new, number in zip(body.jobs, numbers, strict=True)]
             self.jobs += [(body.queue, id) for id in ids if (body.queue, id) not in self.jobs]
         elif isinstance(body, WaitJobs) and isinstance(reply.body, Registered):
             self.waiting -= {(view.queue, view.id) for view in reply.body.ended}

@@ -178,10 +178,9 @@ class Expectations:
             return
         for index, new in enumerate(body.jobs):
             if reply.listed is None:
-                number, id, created = reply.first + index, str(reply.first + index), True
+                number, created = reply.first + index, True
             else:
-                number, id, created = msgspec.structs.astuple(reply.listed[index])
-            assert id == (new.id or str(number))
+                number, created = msgspec.structs.astuple(reply.listed[index])
             if created:
                 assert number not in self.lives, f"job {number} was accepted twice"
                 due_ms = new.due_ms if new.delay_ms is None else moment.wall_ms + new.delay_ms
@@ -337,9 +336,12 @@ class Expectations:
         self._step(life, before, after)
         life.ends += 1
         assert life.ends == 1, f"job {life.number} ended twice"
+        kept = self.kept.setdefault((life.queue, after), set())
         life.finished_ms = moment.wall_ms
+        if self._keeps(life) != 0:  # filed in the order of the ends, also where the clock was set back
+            life.finished_ms = max(moment.wall_ms, *(self.lives[number].finished_ms for number in kept), 0)
         life.pending = ""
-        self.kept.setdefault((life.queue, after), set()).add(life.number)
+        kept.add(life.number)
         self._just_ended.append(life)
 
     def _keeps(self, life: Life) -> int | None:

@@ -38,7 +38,7 @@ class FakeStore:
 
     def add(self, queue: str, new: wire.NewJob) -> wire.AddedJob:
         if new.id is not None and (queue, new.id) in self.numbers:
-            return wire.AddedJob(self.numbers[queue, new.id], new.id, False)
+            return wire.AddedJob(self.numbers[queue, new.id], False)
         number = self.next_number
         self.next_number += 1
         id = new.id or str(number)
@@ -66,7 +66,7 @@ class FakeStore:
             False,
             number.to_bytes(8, "big"),
         )
-        return wire.AddedJob(number, id, True)
+        return wire.AddedJob(number, True)
 
     def find(self, ref: wire.Ref) -> wire.JobView | None:
         queue, id = ref

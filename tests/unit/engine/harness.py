@@ -155,11 +155,11 @@ class Host:
 
     def add(self, *jobs: NewJob | str, queue: str = "q") -> list[str]:
         """Adds jobs, given or by name, and gives their ids."""
-        added = self.ask(AddJobs(queue, [job if isinstance(job, NewJob) else new(job) for job in jobs]))
+        given = [job if isinstance(job, NewJob) else new(job) for job in jobs]
+        added = self.ask(AddJobs(queue, given))
         assert isinstance(added, Added), added
-        return (
-            [str(added.first + i) for i in range(len(jobs))] if added.listed is None else [j.id for j in added.listed]
-        )
+        numbers = [job.number for job in added.listed or ()] or range(added.first, added.first + len(given))
+        return [job.id or str(number) for job, number in zip(given, numbers, strict=True)]
 
     def job(self, id: str, queue: str = "q") -> JobView:
         (job,) = self.ask(GetJobs([(queue, id)])).jobs  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from conveyor_actors.engine.inputs import PoolDown
 from conveyor_actors.engine.memory import Settings
-from conveyor_actors.wire import SetPaused
+from conveyor_actors.wire import AddJobs, SetPaused
 
 from .harness import Host, new, settings, success
 
@@ -125,3 +125,22 @@ def test_a_batch_of_large_payloads_is_divided_among_ticks(host: Host) -> None:
     assert host.dispatched() == {"w1": ids[5:10]}
     host.report(*(success(host.token(id), us=1) for id in ids[5:10]))
     assert host.dispatched() == {"w1": ids[10:]}
+
+
+def test_queues_share_a_pool_also_where_one_is_fed_as_it_is_emptied(host: Host) -> None:
+    """A producer adds a job to one queue for each that ends, and another queue has its own waiting all the time."""
+    host.ask(SetPaused("full", True))
+    host.add(*["work"] * 40, queue="full")
+    host.add(*["work"] * 2, queue="fed")
+    host.ask(SetPaused("full", False))
+    ran = {"fed": 0, "full": 0}
+    tasks = [task for tasks in host.tasks.values() for task in tasks]
+    for _ in range(40):
+        for task in tasks:
+            ran[task.queue] += 1
+        host.now_us += 100_000
+        host.report(*(success(task.token, us=100_000) for task in tasks))
+        tasks = [task for _, tasks in host.effects.dispatches for task in tasks]
+        host.tick(host.says(AddJobs("fed", [new()])))
+        assert not host.effects.dispatches
+    assert min(ran.values()) > 10

@@ -105,3 +105,14 @@ def test_a_long_log_comes_in_pages(host: Host) -> None:
 def test_the_life_of_a_worker_is_told(host: Host) -> None:
     host.kill(None)
     assert [kind for kind, _ in host.events] == ["worker-started", "worker-died"]
+
+
+def test_a_busy_time_after_a_quiet_one_does_not_let_the_log_grow(make_host: Callable[[Settings], Host]) -> None:
+    host = make_host(settings(events_kept_max=500))
+    for _ in range(190):
+        host.add("work")
+    kept = []
+    for _ in range(60):
+        host.add(*["work"] * 200)
+        kept.append(host.engine.memory.totals.next_event - host.engine.memory.events_from)
+    assert max(kept) < 1_500

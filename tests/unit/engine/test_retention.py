@@ -8,6 +8,7 @@ import pytest
 
 from conveyor_actors.engine.memory import QueueSettings, Settings
 from conveyor_actors.model import Keep, RunOptions
+from conveyor_actors.store.tables import GONE
 from conveyor_actors.wire import AddJobs, GetHistory, GetJobs, History, Jobs, ListJobs, Page, Registered, WaitJobs
 
 from .harness import Host, failure, new, settings, success
@@ -153,3 +154,20 @@ def test_jobs_with_a_long_history_are_forgotten_a_few_in_a_tick(host: Host) -> N
     assert host.engine.wake_ms <= host.now_ms
     host.tick()
     assert host.rows("history") == 0
+
+
+def test_the_newest_are_kept_also_when_the_clock_was_set_back(host: Host) -> None:
+    keep = RunOptions(remove_on_complete=Keep(3))
+    older = host.add(*[new(options=keep)] * 3)
+    for id in older:
+        host.complete(id)
+    host.now_ms -= 3_600_000
+    newer = host.add(*[new(options=keep)] * 3)
+    for index, id in enumerate(newer):
+        host.complete(id)
+        assert not host.record(id).flags & GONE
+        assert host.record(older[index]).flags & GONE
+        if index == 0:
+            host.start()  # the next supervisor knows it too
+            host.pool("work")
+            host.worker()
