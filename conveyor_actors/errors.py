@@ -148,6 +148,7 @@ BY_NAME: Final[dict[str, type[ConveyorError]]] = {
         ProtocolError,
         StoreFull,
         QueueFull,
+        CorruptRecord,
         InternalError,
     )
 }

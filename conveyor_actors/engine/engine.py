@@ -66,6 +66,8 @@ class Engine:
     def begin(self, tables: Tables, moment: Moment) -> None:
         self.memory.just_died, self.memory.just_registered = [], []
         self._tick = Tick(tables, self.memory, self.settings, moment)
+        self._tick.effects.alarms += self.memory.alarms
+        self.memory.alarms.clear()
 
     def handle(self, message: Input) -> None:
         _HANDLERS[type(message)](self._tick, message)

@@ -170,6 +170,9 @@ class Memory:
         self.batches: dict[int, Batch] = {}
         #: Leased jobs that cannot be read: they have no lease here.
         self.damaged: list[tuple[int, CorruptRecord]] = []
+        #: Whether the counts of some queue were lost; and what else is to be told of what was loaded.
+        self.recounted = False
+        self.alarms: list[str] = []
         self.clients: dict[int, Client] = {}
         self.events_from = 1
         # What the open tick did to the rest, to be undone if it is aborted.

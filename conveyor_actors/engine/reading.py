@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from conveyor_actors.engine.memory import Handler, Memory, Queue, effective_options
 from conveyor_actors.engine.tick import Tick
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import ACTIVE, COMPLETED, NAME_BYTES_MAX, STATE_NAMES, WAITING, QueueInfo
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import GONE, HAS_HISTORY, HAS_RESULT, JobRecord, number_key
@@ -95,7 +96,10 @@ def find(tick: Tick, ref: Ref) -> tuple[Queue, int, JobRecord] | None:
         if key is None:
             return None
         number = t.read_number(key)
-    record = tick.job(number)
+    try:
+        record = tick.job(number)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"job {id}: {error}") from error
     if record is None or (queue_name and (queue is None or record.queue != queue.number)):
         return None
     if id.isdecimal() and record.id is not None:
@@ -153,9 +157,11 @@ def list_jobs(tick: Tick, request: ListJobs) -> Page:
         for cursor, number in _walk(tick, queue, sorted(set(request.states)), request.after):
             if len(jobs) == request.limit or size > tick.settings.page_bytes_max:
                 return Page(jobs, jobs[-1].cursor)
-            record = tick.job(number)
-            assert record is not None, "an indexed job without a record"
-            jobs.append(view(tick, queue, number, record, cursor))
+            try:
+                jobs.append(view(tick, queue, number, tick.indexed_job(number), cursor))
+            except CorruptRecord as error:
+                tick.effects.alarms.append(f"job {number} of the queue {queue.name} is left out of a listing: {error}")
+                continue
             size += _size(jobs[-1])
     return Page(jobs, None)
 
@@ -250,10 +256,13 @@ def read_events(tick: Tick, request: ReadEvents) -> EventPage:
     size = 0
     for _ in range(_EVENT_RECORDS_READ_MAX):
         sealed = cursor.value()
-        batch = t.read_events(sealed)
-        if batch.first + len(batch.rows) > wanted:
-            batches.append(batch)
-            size += len(sealed)
+        try:
+            batch = t.read_events(sealed)
+            if batch.first + len(batch.rows) > wanted:
+                batches.append(batch)
+                size += len(sealed)
+        except CorruptRecord as error:
+            tick.effects.alarms.append(f"events from {t.read_number(cursor.key())} on are left out: {error}")
         if not cursor.next():
             return EventPage(batches, memory.events_from, last, False)
         if size > tick.settings.page_bytes_max:

@@ -13,7 +13,7 @@ from conveyor_actors.engine.dispatching import recall_queue
 from conveyor_actors.engine.inputs import ClientSays
 from conveyor_actors.engine.memory import Client
 from conveyor_actors.engine.tick import Tick
-from conveyor_actors.errors import BY_NAME, ConveyorError, InternalError, ProtocolError
+from conveyor_actors.errors import BY_NAME, ConveyorError, CorruptRecord, InternalError, ProtocolError
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import FORGET_CLIENT, number_key
 from conveyor_actors.wire import (
@@ -81,7 +81,9 @@ def _carry_out(tick: Tick, said: ClientSays) -> ReplyBody:
         reply: ReplyBody = _ANSWERS[type(said.body)](tick, said)
         return reply
     except ConveyorError as error:
-        if type(error).__name__ not in BY_NAME or isinstance(error, InternalError):
+        # A change that meets damage in the middle must not be kept by halves: the whole tick is done again without it.
+        half_done = isinstance(error, CorruptRecord) and isinstance(said.body, MUTATIONS)
+        if type(error).__name__ not in BY_NAME or isinstance(error, InternalError) or half_done:
             raise
         return Refused(type(error).__name__, str(error))
 

@@ -78,9 +78,7 @@ def _trim(tick: Tick, queue: Queue, state: int, count: int) -> None:
         number = t.read_by_state(cursor.key())[3]
         tick.tables.by_state.delete_at(cursor)
         try:
-            record = tick.job(number)
-            if record is None:
-                raise CorruptRecord("an ended job has no record: the store is damaged, restore a backup")
+            record = tick.indexed_job(number)
         except CorruptRecord as error:
             set_aside(tick, queue, number, state, error)
             continue

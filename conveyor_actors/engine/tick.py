@@ -104,6 +104,13 @@ class Tick:
         sealed = self.tables.jobs.get(number_key(number))
         return None if sealed is None else read_job(sealed)
 
+    def indexed_job(self, number: int) -> JobRecord:
+        """The job of a row in an index, which has to be there."""
+        record = self.job(number)
+        if record is None:
+            raise CorruptRecord("a job in an index has no record: the store is damaged, restore a backup")
+        return record
+
     def save(self, number: int, record: JobRecord) -> None:
         self.tables.jobs.put(number_key(number), write(record))
 

@@ -54,9 +54,7 @@ def next_due_ms(tick: Tick) -> int | None:
 
 
 def _promote(tick: Tick, number: int, due_ms: int) -> None:
-    record = tick.job(number)
-    if record is None:
-        raise CorruptRecord("a delayed job has no record: the store is damaged, restore a backup")
+    record = tick.indexed_job(number)
     queue = tick.memory.queue_by_number[record.queue]
     move(record, PROMOTE)
     record.order = order_of(tick.new_number(), record.lifo)

@@ -86,10 +86,27 @@ class Journal:
             if size > BLOCK - _header.size:
                 page = self._read(_in_blocks(_header.size + size))
             body = bytes(page[_header.size : _header.size + size])
-            if checksum != crc32(body, crc32(page[_CHECKSUM_BYTES : _header.size], self._checksum)):
+            if checksum != _checksum(page, body, self._checksum):
+                self._check_tail(checksum, size)
                 return
             self._advance(checksum, size)
             yield body
+
+    def _check_tail(self, checksum: int, size: int) -> None:
+        """A record that is not whole was being written when the power went; so there is none behind it."""
+        before, self._end = self._end, self._end + _in_blocks(_header.size + size)
+        try:
+            if not self._how or self._end >= BYTES:
+                return
+            page = self._read(BLOCK)
+            own, own_size, on_top_of = _header.unpack_from(page)
+            if on_top_of != self._transaction or self._end + _header.size + own_size > BYTES:
+                return
+            page = self._read(_in_blocks(_header.size + own_size))
+            if own == _checksum(page, bytes(page[_header.size : _header.size + own_size]), checksum):
+                raise OSError(f"the journal is damaged {before} bytes from its beginning: restore a backup")
+        finally:
+            self._end = before
 
     def _read(self, size: int) -> memoryview:
         page = self._page[:size]
@@ -106,7 +123,7 @@ class Journal:
         _header.pack_into(page, 0, 0, len(body), self._transaction)
         page[_header.size : size] = body
         page[size:] = bytes(len(page) - size)
-        checksum = crc32(body, crc32(page[_CHECKSUM_BYTES : _header.size], self._checksum))
+        checksum = _checksum(page, body, self._checksum)
         page[:_CHECKSUM_BYTES] = checksum.to_bytes(_CHECKSUM_BYTES, "big")
         written = os.pwritev(self._file, [page], self._end, self._how)
         if written != len(page):
@@ -123,6 +140,11 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def _checksum(page: memoryview, body: bytes, before: int) -> int:
+    """Of a record, its header and the record before it."""
+    return crc32(body, crc32(page[_CHECKSUM_BYTES : _header.size], before))
 
 
 def _in_blocks(size: int) -> int:

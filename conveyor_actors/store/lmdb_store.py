@@ -17,7 +17,7 @@ from typing import Any, Final
 import lmdb
 import msgspec
 
-from conveyor_actors.errors import StoreError
+from conveyor_actors.errors import CorruptRecord, StoreError
 from conveyor_actors.store.journal import Journal
 from conveyor_actors.store.reserve import Reserve, disk_free
 from conveyor_actors.store.tables import LIFE_KEY, TABLES, Cursor
@@ -61,6 +61,8 @@ class LmdbTable:
         self._note((self._number, key, value))
         # dupdata and overwrite by place: read by name, the arguments cost as much as the rest.
         done: bool = self._put(key, value, True, True, append, self._database)
+        if not done:  # to be the last row, it has to be behind all others
+            raise CorruptRecord("a new row is not behind all others: the store is damaged, restore a backup")
         return done
 
     def delete(self, key: bytes) -> bool:
@@ -197,16 +199,17 @@ class LmdbStore:
 
     def _open(self) -> None:
         """Begins LMDB's transaction, and does in it again what the journal tells."""
-        last = self._last_transaction()
-        self._txn = self._environment.begin(write=True)
-        self._changes.clear()
-        self._tables = LmdbTables(self._txn, self._databases, self._changes)
-        try:
-            for record in self._journal.read(last):
-                self._apply(_decode(record))
-        except BaseException:
-            self._drop()  # half of it is nothing
-            raise
+        with self._telling("cannot be read"):
+            last = self._last_transaction()
+            self._txn = self._environment.begin(write=True)
+            self._changes.clear()
+            self._tables = LmdbTables(self._txn, self._databases, self._changes)
+            try:
+                for record in self._journal.read(last):
+                    self._apply(_decode(record))
+            except BaseException:
+                self._drop()  # half of it is nothing
+                raise
 
     def _apply(self, changes: list[Change]) -> None:
         for number, key, value in changes:

@@ -7,10 +7,10 @@ import pytest
 
 from conveyor_actors.client.session import Session
 from conveyor_actors.engine.inputs import WorkerReady
-from conveyor_actors.errors import CorruptRecord, InternalError
+from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import Keep, RunOptions
 from conveyor_actors.store import tables as t
-from conveyor_actors.wire import GetJobs, ReadEvents, WaitJobs, decode_request, encode
+from conveyor_actors.wire import AddJobs, GetJobs, ListJobs, ReadEvents, Refused, WaitJobs, decode_request, encode
 
 from .harness import Host, new, success
 
@@ -43,8 +43,8 @@ def test_a_waiting_job_that_cannot_be_read_is_passed_by(empty: Host, table: str)
     assert empty.counts() == {"completed": 2}
     assert empty.rows("waiting") == 0
     assert told(empty) == [("q", int(bad))]
-    with pytest.raises(CorruptRecord):
-        empty.ask(GetJobs([("q", bad)]))
+    refused = empty.ask(GetJobs([("q", bad)]))
+    assert isinstance(refused, Refused) and refused.error == "CorruptRecord"
 
 
 def test_nor_is_it_met_again_after_a_restart(empty: Host) -> None:
@@ -167,14 +167,8 @@ def test_whoever_waits_for_it_is_told_the_cause(empty: Host) -> None:
     again = decode_request(frame)
     assert again.body == WaitJobs([("q", bad)])
     said = empty.says(again.body, no=again.no)
-    with pytest.raises(CorruptRecord):
-        empty.tick(said)
-    empty.store.abort()
-    empty.engine.reload(empty.store.begin())
-    empty.engine.begin(empty.store.begin(), empty.moment)
-    empty.engine.refuse(said, "CorruptRecord: damaged")
-    assert session.received(empty.engine.finish().replies[0][1])[1] == [wait]
-    with pytest.raises(InternalError, match="damaged"):
+    assert session.received(empty.tick(said).replies[0][1])[1] == [wait]
+    with pytest.raises(CorruptRecord, match=f"job {bad}: .* does not match its checksum"):
         wait.check()
 
 
@@ -186,3 +180,82 @@ def test_a_job_whose_payload_was_damaged_while_it_ran_ends_all_the_same(host: Ho
     assert [route for route, _ in effects.replies] == [b"waits"]
     assert host.counts() == {"completed": 1}
     assert host.engine.memory.waits == {}
+
+
+# -- rows that belong to no job -----------------------------------------------------------------------------------
+
+
+def turn_over(host: Host, table: str, key: bytes, *, missing: bool = False) -> None:
+    """Damages a row, or takes it away."""
+    rows = getattr(host.store.begin(), table)
+    sealed = rows.get(key)
+    if missing:
+        rows.delete(key)
+    else:
+        rows.put(key, sealed[:-1] + bytes((sealed[-1] ^ 1,)))
+    host.store.commit()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_counts_that_are_lost_are_counted_again(host: Host, missing: bool) -> None:
+    done, *_ = host.add("work", "work", "work", new("work", delay_ms=5_000))
+    host.complete(done)
+    turn_over(host, "counters", t.queue_key(1), missing=missing)
+    alarms = host.start().alarms
+    assert host.counts() == {"waiting": 2, "delayed": 1, "completed": 1}
+    assert len(alarms) == 1 and "counted again" in alarms[0]
+    assert host.start().alarms == []
+    assert host.counts() == {"waiting": 2, "delayed": 1, "completed": 1}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_numbers_are_never_handed_out_twice_although_nobody_knows_them(empty: Host, missing: bool) -> None:
+    before = empty.add("work", "work")
+    turn_over(empty, "counters", t.TOTALS_KEY, missing=missing)
+    assert len(empty.start().alarms) == 1
+    (id,) = empty.add("work")
+    assert int(id) > 1 << 32 and id not in before
+    assert empty.record(id).name == "work"
+    assert empty.start().alarms == []
+    assert empty.waiting() == [*before, id]
+
+
+def test_a_catalogue_that_cannot_be_read_is_told_anew(host: Host) -> None:
+    turn_over(host, "handlers", b"pool")
+    assert "its handlers are known when it is ready" in host.start().alarms[0]
+    host.pool("work")
+    assert host.start().alarms == []
+
+
+def test_a_store_without_its_own_record_is_not_taken_for_a_new_one(host: Host) -> None:
+    host.add("work")
+    turn_over(host, "meta", t.META_KEY, missing=True)
+    with pytest.raises(CorruptRecord, match="the store's own record is missing"):
+        host.start()
+
+
+def test_a_listing_leaves_out_what_cannot_be_read_and_says_so(empty: Host) -> None:
+    first, bad, last = empty.add("work", "work", "work")
+    damage(empty, bad)
+    effects = empty.tick(empty.says(ListJobs("q", [0], None, 10)))
+    assert [job.id for job in empty.reply(effects).jobs] == [first, last]  # type: ignore[union-attr]
+    assert f"job {bad} of the queue q is left out" in effects.alarms[0]
+
+
+def test_a_reader_of_events_gets_past_those_that_cannot_be_read(empty: Host) -> None:
+    empty.add("work")
+    empty.add("work")
+    empty.add("work")
+    turn_over(empty, "events", t.number_key(2))
+    effects = empty.tick(empty.says(ReadEvents(0)))
+    page = empty.reply(effects)
+    assert [batch.first for batch in page.batches] == [1, 3]  # type: ignore[union-attr]
+    assert "events from 2 on are left out" in effects.alarms[0]
+
+
+def test_an_add_that_meets_damage_is_not_kept_by_halves(empty: Host) -> None:
+    (bad,) = empty.add(new("work", id="mine"))
+    damage(empty, "1")
+    with pytest.raises(CorruptRecord):
+        empty.decide(empty.says(AddJobs("q", [new("work"), new("work", id="mine")])))
+    assert bad == "mine"
