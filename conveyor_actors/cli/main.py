@@ -7,6 +7,7 @@ timeout.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import sys
@@ -64,6 +65,9 @@ def _end(message: str, status: int) -> NoReturn:
 @click.version_option(__version__, prog_name="conveyor")
 def main() -> None:
     """Look at the jobs of a supervisor, and stop it. Start one with conveyor-supervisor."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names and data may have what the terminal's encoding has not
+            stream.reconfigure(errors="backslashreplace")
 
 
 @main.command()
@@ -91,6 +95,8 @@ def ls(queue: str, states: tuple[str, ...], limit: int, url: str | None, as_json
     """The jobs of QUEUE."""
     with _connect(url) as conveyor:
         page = conveyor.queue(queue).jobs(*states, limit=limit)
+        if not page and all(each.name != queue for each in conveyor.queues()):
+            _end(f"there is no queue {queue!r}", EXIT_NO)
         show.jobs(page, as_json, more=page.next is not None)
 
 
@@ -122,8 +128,11 @@ def stop(timeout: str | None, finish: bool, url: str | None, as_json: bool) -> N
     """Stop the supervisor as on SIGTERM, and wait until it is gone."""
     if timeout is not None and finish:
         _end("use either --timeout or --finish", EXIT_USAGE)
-    with _connect(url) as conveyor:
+    try:
         limit = None if timeout is None else units.duration_ms(timeout, "--timeout") / 1000
+    except UsageError as error:
+        _end(str(error), EXIT_USAGE)
+    with _connect(url) as conveyor:
         pid = conveyor.info().pid
         try:
             pidfd = os.pidfd_open(pid)

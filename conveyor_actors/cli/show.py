@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +15,12 @@ from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import STATE_NAMES, Attempt, Info, QueueInfo, Worker
 
 _TEXT_CHARS_MAX = 60
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def _json(value: Any) -> None:
     """One document on one line; what JSON has no word for becomes text."""
-    click.echo(msgspec.json.encode(value, enc_hook=str).decode())
+    click.echo(msgspec.json.encode(value, enc_hook=str))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
@@ -31,7 +33,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=column != "error")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_shown(cell)) for cell in row))
     Console(soft_wrap=False).print(table)
 
 
@@ -82,8 +84,7 @@ def _readable(job: Job, attribute: str) -> Any:
 
 def jobs(found: Sequence[Job], as_json: bool, *, more: bool) -> None:
     if as_json:
-        for job in found:
-            _json(as_dict(job))
+        _json([as_dict(job) for job in found])
     elif not found:
         click.echo("no jobs", err=True)
     else:
@@ -111,16 +112,17 @@ def job(found: Job, history: list[Attempt], as_json: bool) -> None:
     fields = {n: v for n, v in as_dict(found).items() if n == "data" or (n != "failure" and v not in empty)}
     for name, value in fields.items():
         text = value.astimezone().isoformat(" ", "milliseconds") if isinstance(value, datetime) else _plain(value)
-        click.echo(f"{name:14} {text}")
+        click.echo(f"{name:14} {_shown(text)}")
     if found.failure is not None:
-        click.echo(f"{'failure':14} {found.failure.kind}: {found.failure.message}")
+        click.echo(f"{'failure':14} {found.failure.kind}: {_shown(found.failure.message)}")
         if found.failure.traceback:
-            click.echo(_indent(found.failure.traceback))
+            click.echo(_shown(_indent(found.failure.traceback)))
     if len(history) > 1:
         click.echo("history")
         for line in history:
             when = line.at.astimezone().isoformat(" ", "milliseconds")
-            click.echo(f"  {when}  {line.kind:11} {line.worker}  {_short(line.message)}".rstrip())
+            message = _short(line.message) if sys.stdout.isatty() else line.message
+            click.echo(_shown(f"  {when}  {line.kind:11} {line.worker}  {message}".rstrip()))
 
 
 def workers(found: list[Worker], info: Info, as_json: bool) -> None:
@@ -138,6 +140,11 @@ def stopped(pid: int, as_json: bool) -> None:
         _json({"stopped": pid})
     else:
         click.echo(f"the supervisor (pid {pid}) has stopped", err=True)
+
+
+def _shown(text: str) -> str:
+    """What a job says may hold escape sequences: they are shown, not obeyed."""
+    return text.translate(_CONTROLS)
 
 
 def _plain(value: Any) -> str:

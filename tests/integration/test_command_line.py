@@ -81,9 +81,36 @@ def test_ls(run, queue):
     assert "what went wrong" in listed.stdout
     only = run("ls", "q", "--state", "failed", "--json")
     assert only.returncode == OK
-    jobs = [json.loads(line) for line in only.stdout.splitlines()]
+    jobs = json.loads(only.stdout)
     assert [(job["id"], job["state"], job["failure"]["kind"]) for job in jobs] == [("broken", "failed", "error")]
-    assert len(run("ls", "q", "--limit", "1", "--json").stdout.splitlines()) == 1
+    assert len(json.loads(run("ls", "q", "--limit", "1", "--json").stdout)) == 1
+
+
+def test_ls_of_a_queue_that_is_not_there(run):
+    refused = run("ls", "nothing")
+    assert (refused.returncode, refused.stdout) == (NO, "")
+    assert "there is no queue 'nothing'" in refused.stderr
+
+
+def test_what_a_job_says_does_not_reach_the_terminal_as_commands(run, queue):
+    rude = "\x1b]0;title\x07\x1b[2J\x9b31m"
+    queue.add("fail", {"message": rude, "more": rude}, id="rude").wait("20s")
+    for told in (run("ls", "q").stdout, run("show", "q/rude").stdout):
+        assert "\\x1b[2J" in told
+        assert not {"\x1b", "\x07", "\x9b"} & set(told)
+
+
+def test_names_that_the_terminal_has_no_letters_for_are_told_all_the_same(supervisor, conveyor):
+    conveyor.queue("größe").add("whereabouts", {"note": "日本"}, id="ä").result("20s")
+    for arguments in (("counts",), ("ls", "größe"), ("show", "größe/ä"), ("show", "größe/ä", "--json")):
+        told = command(*arguments, "--url", supervisor.url, PYTHONIOENCODING="ascii")
+        assert (told.returncode, told.stderr) == (OK, "")
+
+
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(run):
+    refused = run("stop", "--timeout", "soon")
+    assert refused.returncode == USAGE
+    assert "--timeout = 'soon' is not allowed" in refused.stderr
 
 
 def test_ls_with_a_state_that_is_not_there(run):
