@@ -51,6 +51,7 @@ from conveyor_actors.model import (
 from conveyor_actors.worker.context import JobContext
 
 if TYPE_CHECKING:
+    from conveyor_actors.client.completion import as_completed
     from conveyor_actors.client.conveyor import Conveyor
     from conveyor_actors.client.job import Job
     from conveyor_actors.client.queue import Queue
@@ -97,6 +98,7 @@ __all__ = [
     "WaitTimeout",
     "Worker",
     "__version__",
+    "as_completed",
     "exponential",
     "fixed",
     "handler",
@@ -108,6 +110,7 @@ _LAZY = {
     "Job": "conveyor_actors.client.job",
     "Queue": "conveyor_actors.client.queue",
     "Supervisor": "conveyor_actors.client.supervisor",
+    "as_completed": "conveyor_actors.client.completion",
 }
 
 

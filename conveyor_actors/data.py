@@ -78,7 +78,14 @@ def decode(raw: bytes) -> Any:
 @functools.lru_cache(maxsize=1024)
 def decoder(schema: Any) -> msgspec.msgpack.Decoder[Any]:
     """A decoder that checks against a handler's annotation; it reads numbers and text strictly."""
-    return msgspec.msgpack.Decoder(schema)
+    return msgspec.msgpack.Decoder(schema, dec_hook=_restored)
+
+
+def _restored(kind: type, value: Any) -> Any:
+    """What travels as something else than msgspec makes of it: a path, which is text."""
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
 
 
 def _check(value: Any, steps: tuple[Any, ...]) -> None:
@@ -130,6 +137,12 @@ def _explain(value: Any, where: str, error: Exception) -> InvalidPayload:
         parts = [(f"{where}.{field}", getattr(value, field, None)) for field in fields]
     else:
         parts = []
+    if isinstance(value, dict):
+        for key in value:
+            try:
+                key.encode()
+            except UnicodeEncodeError as inner:
+                return InvalidPayload(f"{where} has the key {key!r}, which is not valid Unicode: {inner}")
     for path, item in parts:
         try:
             _encoder.encode(item)

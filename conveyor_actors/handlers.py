@@ -14,6 +14,7 @@ from conveyor_actors.errors import InvalidOption, InvalidPayload, UsageError
 from conveyor_actors.model import NO_OPTIONS, RunOptions
 from conveyor_actors.options import RUN_OPTIONS, check_known, check_name, run_options
 
+_NOT_PLAIN: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _ATTRIBUTE: Final = "__conveyor_handler__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,10 +45,8 @@ class Handler:
         try:
             self.decode = data_codec.decoder(self.schema).decode
         except TypeError as error:
-            raise UsageError(
-                f"the annotation {self.schema!r} of the first parameter of {function.__qualname__} "
-                f"cannot be a schema: {error}"
-            ) from None
+            field = f"the annotation of the first parameter of {function.__qualname__}"
+            raise InvalidOption(field, self.schema, f"a type that data can be checked against ({error})") from None
 
     def is_fatal(self, error: BaseException) -> bool:
         """Whether `give_up_on` and `retry_on` say that this error is not worth another attempt."""
@@ -121,8 +120,8 @@ def handler(
     retryable, fatal = _exceptions("retry_on", retry_on), _exceptions("give_up_on", give_up_on)
 
     def declare(function: Function) -> Function:
-        if inspect.isclass(function) or inspect.iscoroutinefunction(function) or not callable(function):
-            raise InvalidOption("handler", function, "a plain function: def work(data, job): ...")
+        if inspect.isclass(function) or any(is_kind(function) for is_kind in _NOT_PLAIN) or not callable(function):
+            raise InvalidOption("handler", function, "a plain function that returns: def work(data, job): ...")
         declared = Handler(function, name, queue, chosen, retryable, fatal)
         registry.add(declared)
         setattr(function, _ATTRIBUTE, declared)
@@ -154,14 +153,12 @@ def _positional_count(function: Callable[..., Any]) -> int:
     count = sum(1 for parameter in parameters if parameter.kind in kinds)
     required = [p for p in parameters if p.default is p.empty and p.kind in (*kinds, p.KEYWORD_ONLY)]
     if len(required) > 2:
-        raise UsageError(
-            f"{function.__qualname__} has {len(required)} required parameters; a handler takes (data, job)"
+        raise InvalidOption(
+            "handler", function, f"a function of (data, job): this one requires {len(required)} parameters"
         )
     by_name = [p.name for p in required if p.kind is p.KEYWORD_ONLY]
     if by_name:
-        raise UsageError(
-            f"{function.__qualname__} takes {by_name[0]} by name only; a handler gets (data, job) by position"
-        )
+        raise InvalidOption("handler", function, f"a function of (data, job) by position: {by_name[0]} is by name only")
     return min(count, 2)
 
 
@@ -172,7 +169,8 @@ def _schema(function: Callable[..., Any]) -> Any:
     try:
         return get_type_hints(function, include_extras=True).get(parameters[0].name, Any)
     except NameError as error:
-        raise UsageError(f"the annotations of {function.__qualname__} cannot be resolved: {error}") from None
+        field = f"the annotations of {function.__qualname__}"
+        raise InvalidOption(field, str(error), "names that are known where the function is") from None
 
 
 def _exceptions(field: str, value: object) -> tuple[type[BaseException], ...]:

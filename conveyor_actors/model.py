@@ -6,7 +6,8 @@ name (`created_ms`); what a user sees are aware datetimes in UTC.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import msgspec
@@ -110,11 +111,33 @@ def _backoff(kind: Literal["fixed", "linear", "exponential"], delay: object, lon
     return Backoff(kind, duration_ms(delay, "delay"), longest_ms, float(jitter))
 
 
-class Keep(msgspec.Struct, frozen=True, array_like=True):
+class KeepRule(msgspec.Struct, frozen=True, array_like=True):
     """How much of what has ended is kept: the newest `count`; None for all."""
 
     count: int | None = None
     age_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of what has ended is kept: the newest `count`, and nothing that is older than `age`.
+
+    >>> queue.add("resize", data, remove_on_complete=Keep(count=1000))
+    """
+
+    count: int | None = None
+    age: float | str | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        count = self.count
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63):
+            raise InvalidOption("count", count, "an int from 0: how many to keep, or None for all")
+        if self.age is not None:
+            duration_ms(self.age, "age")
+
+    @property
+    def rule(self) -> KeepRule:
+        return KeepRule(self.count, None if self.age is None else duration_ms(self.age, "age"))
 
 
 class RunOptions(msgspec.Struct, frozen=True, array_like=True):
@@ -122,8 +145,8 @@ class RunOptions(msgspec.Struct, frozen=True, array_like=True):
 
     attempts: int | None = None
     backoff: Backoff | None = None
-    remove_on_complete: Keep | None = None
-    remove_on_fail: Keep | None = None
+    remove_on_complete: KeepRule | None = None
+    remove_on_fail: KeepRule | None = None
 
     def over(self, other: RunOptions) -> RunOptions:
         """These options, completed by `other` where they say nothing."""

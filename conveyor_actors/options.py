@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from conveyor_actors import data as data_codec
 from conveyor_actors.errors import InvalidOption, InvalidPayload, nearest
-from conveyor_actors.model import NAME_BYTES_MAX, Backoff, Keep, RunOptions, fixed
+from conveyor_actors.model import NAME_BYTES_MAX, Backoff, Keep, KeepRule, RunOptions, fixed
 from conveyor_actors.units import duration_ms, wall_ms
 from conveyor_actors.wire import NewJob
 
@@ -129,14 +129,19 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _keep(field: str, value: object) -> Keep | None:
-    if value is None or (isinstance(value, Keep) and (value.count is None or _is_count(value.count))):
-        return value
+def _keep(field: str, value: object) -> KeepRule | None:
+    if value is None:
+        return None
     if isinstance(value, bool):
-        return Keep(count=0) if value else Keep()
-    if isinstance(value, int) and value >= 0:
-        return Keep(count=value)
-    raise InvalidOption(field, value, "True (remove at once), a number n >= 0 (keep the last n) or False (keep all)")
+        return KeepRule(count=0) if value else KeepRule()
+    if isinstance(value, int) and 0 <= value < 2**63:
+        return KeepRule(count=value)
+    if isinstance(value, Keep):
+        if value.age is None:
+            return value.rule
+        raise InvalidOption(field, value, "Keep(count=...): what has ended is not removed by its age in this version")
+    allowed = "True (remove at once), a number n >= 0 or Keep(count=n) (keep the last n) or False (keep all)"
+    raise InvalidOption(field, value, allowed)
 
 
 def _metadata(value: object) -> bytes | None:

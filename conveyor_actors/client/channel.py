@@ -73,6 +73,7 @@ class Channel:
 
     def connect(self) -> Welcome:
         """What the supervisor said on being greeted; the first caller greets it."""
+        self._check_open()
         welcome = self._session.welcome
         return welcome if welcome is not None else self._greet()
 
@@ -400,7 +401,7 @@ class Channel:
     def _unanswered(self, call: Call) -> RemoteError:
         if call.outcome_unknown:
             return OutcomeUnknown(
-                f"{call.kind.__name__} was sent to {self.address} and not answered in "
+                f"a request ({call.kind.__name__}) was sent to {self.address} and not answered in "
                 f"{format_duration(self._timeout_ms)}: it may or may not have been carried out"
             )
         return SupervisorUnreachable(self._no_answer(absence(self.address)))

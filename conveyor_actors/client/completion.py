@@ -12,22 +12,26 @@ from conveyor_actors.units import duration_ms, format_duration
 from conveyor_actors.wire import Ref
 
 
-def as_completed(channel: Channel, jobs: Iterable[Job], timeout: object = None) -> Iterator[Job]:
-    """The jobs in the order in which they end, each once and up to date."""
+def as_completed(jobs: Iterable[Job], timeout: object = None) -> Iterator[Job]:
+    """The jobs in the order in which they end, each once and up to date; `WaitTimeout` if that takes longer than
+    `timeout`. All of one conveyor.
+    """
     timeout_ms = None if timeout is None else duration_ms(timeout, "timeout")
     by_ref: dict[Ref, Job] = {}
+    channel: Channel | None = None
     for job in jobs:
         if not isinstance(job, Job):
             raise InvalidOption("jobs", job, "Jobs, as add_many and get_many give them")
+        if channel is not None and job._channel is not channel:
+            raise InvalidOption("jobs", job, "jobs of one Conveyor")
+        channel = job._channel
         by_ref[job.queue, job.id] = job
-    return _as_completed(channel, by_ref, timeout_ms)
+    return iter(()) if channel is None else _as_completed(channel, by_ref, timeout_ms)
 
 
 def _as_completed(channel: Channel, jobs: dict[Ref, Job], timeout_ms: int | None) -> Iterator[Job]:
     deadline = None if timeout_ms is None else monotonic() + timeout_ms / 1000
     count = len(jobs)
-    if not jobs:
-        return
     wait = channel.watch(jobs)
     try:
         while jobs:

@@ -124,7 +124,7 @@ class Conveyor:
 
     def as_completed(self, jobs: Iterable[Job], timeout: object = None) -> Iterator[Job]:
         """The jobs in the order in which they end, up to date; `WaitTimeout` if that takes longer than `timeout`."""
-        return as_completed(self._channel, jobs, timeout)
+        return as_completed(jobs, timeout)
 
     def events(self, queue: str | None = None, *, since: int | None = None, timeout: object = None) -> Events:
         """What happens from now on, or after the event number `since` (0: all that is kept), in one queue or in all.

@@ -158,8 +158,8 @@ class Queue:
             size = len(job.payload)
             if size > largest:
                 raise InvalidPayload(
-                    f"the data of the job {job.name!r} has {size} bytes ({format_size(size)}); max_payload is "
-                    f"{largest} ({format_size(largest)}): write it to a file and send the path"
+                    f"the data of the job {job.name!r} has {size} bytes ({format_size(size)}) when it is encoded; "
+                    f"max_payload is {largest} ({format_size(largest)}): write it to a file and send the path"
                 )
 
     def _handler(self, function: object) -> Handler:
@@ -216,7 +216,7 @@ class Queue:
 
     def as_completed(self, jobs: Iterable[Job], timeout: object = None) -> Iterator[Job]:
         """The jobs in the order in which they end, up to date; `WaitTimeout` if that takes longer than `timeout`."""
-        return as_completed(self._channel, jobs, timeout)
+        return as_completed(jobs, timeout)
 
     # -- control ------------------------------------------------------------------------------------------
 

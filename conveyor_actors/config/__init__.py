@@ -239,6 +239,11 @@ def _supervisor(root: Path, keys: dict[str, Any], data_dir_source: str) -> Super
             address = values.ipc_address(data_dir / "conveyor.sock", "supervisor.data_dir", str(data_dir))
             keys = {**keys, "listen": (address,)}
         values.check_socket(data_dir / WORKERS_SOCKET, "supervisor.data_dir", str(data_dir))
+        for address in keys.get("listen", ()):
+            if address.startswith("ipc://") and (data_dir / "run") in Path(address.removeprefix("ipc://")).parents:
+                raise InvalidOption(
+                    "supervisor.listen", address, f"a path outside {data_dir / 'run'}, which is for workers"
+                )
     except InvalidOption as refusal:
         raise InvalidConfig(f"{data_dir_source}: {refusal}") from None
     return _struct(SupervisorConfig, {**keys, "data_dir": data_dir})
@@ -268,7 +273,7 @@ def _check_exposure(config: Config, settings: Settings, source: str) -> None:
     """Whatever other machines can reach needs a key, a token, or an explicit word."""
     if config.curve is None and not config.supervisor.insecure:
         for address in config.supervisor.listen:
-            if address.startswith("tcp://") and not _loopback(address.removeprefix("tcp://")):
+            if values.is_exposed(address):
                 origin = _origin(settings, ("supervisor",), "listen", source)
                 raise InvalidConfig(
                     f"{origin}: supervisor.listen has {address!r}, which anyone on the network could use: "
@@ -276,16 +281,12 @@ def _check_exposure(config: Config, settings: Settings, source: str) -> None:
                     "supervisor.insecure = true if the network is trusted"
                 )
     http = config.http
-    if http is not None and http.token is None and not _loopback(http.listen):
+    if http is not None and http.token is None and values.is_exposed(f"tcp://{http.listen}"):
         origin = _origin(settings, ("http",), "listen", source)
         raise InvalidConfig(
             f"{origin}: http.listen = {http.listen!r} could be used by anyone on the network: "
             "set http.token, or listen on 127.0.0.1"
         )
-
-
-def _loopback(address: str) -> bool:
-    return values.host_port(address, "listen").loopback
 
 
 def _origin(settings: Settings, table: Table, key: str, source: str) -> str:

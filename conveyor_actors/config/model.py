@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from conveyor_actors.model import Keep
+from conveyor_actors.model import KeepRule
 
 WORKERS_MAX: Final = 1024
 
@@ -69,8 +69,8 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
     lock_duration_ms: int = 30_000
     stalled_interval_ms: int = 30_000
     max_stalled_count: int = 1
-    remove_on_complete: Keep | None = None
-    remove_on_fail: Keep | None = None
+    remove_on_complete: KeepRule | None = None
+    remove_on_fail: KeepRule | None = None
     webhook: str | None = None
     max_size: int | None = None
     group_concurrency: int | None = None

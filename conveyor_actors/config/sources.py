@@ -67,6 +67,7 @@ def read_document(path: Path) -> dict[str, Any]:
 def from_document(document: Mapping[str, Any], source: str, known: KnownKeys) -> Settings:
     """The settings of nested tables. None stands for a key that was left out."""
     settings: Settings = {}
+    _check_text(document, source)
     for section, content in document.items():
         if section not in known:
             raise InvalidConfig(f"{source}: there is no section {section!r}{_section_hint(section, known)}")
@@ -135,6 +136,15 @@ def dotted(table: Iterable[str], *key: str) -> str:
     """The key as one would write it in TOML: `queues."my images".rate`."""
     parts = (*table, *key)
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in parts)
+
+
+def _check_text(content: Mapping[Any, Any], source: str) -> None:
+    """What is written in Python may have any keys."""
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise InvalidConfig(f"{source}: the key {key!r} is not allowed: keys are text")
+        if isinstance(value, Mapping):
+            _check_text(value, source)
 
 
 def _tables(section: str, content: Mapping[str, Any], source: str) -> Iterable[tuple[Table, Mapping[str, Any]]]:

@@ -6,12 +6,14 @@ Knows the config's structs only. When a feature arrives, its line here goes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from conveyor_actors.config.model import Config, PoolConfig, QueueConfig, RetentionConfig, SupervisorConfig
 from conveyor_actors.config.sources import dotted
+from conveyor_actors.config.values import is_exposed
 from conveyor_actors.errors import InvalidConfig
 
 _SUPERVISOR: Final = {
@@ -51,14 +53,20 @@ def not_effective(config: Config) -> list[str]:
 
 def refuse_unsupported(config: Config) -> None:
     """Raise InvalidConfig for what must not be left out in silence."""
-    if config.curve is not None:
-        raise InvalidConfig("CURVE is not available in this version: remove [curve], and listen on ipc or loopback")
+    exposed = [address for address in config.supervisor.listen if is_exposed(address)]
+    if config.curve is not None and exposed and not config.supervisor.insecure:
+        raise InvalidConfig(
+            f"supervisor.listen has {exposed[0]!r}, and CURVE keys are not used in this version: listen on ipc:// or "
+            "tcp://127.0.0.1, or set supervisor.insecure = true if the network is trusted"
+        )
 
 
 def _without_effect(config: Config) -> Iterator[tuple[str, str]]:
     supervisor = config.supervisor
     plain_supervisor = SupervisorConfig(data_dir=supervisor.data_dir, listen=supervisor.listen)
     yield from _changed(("supervisor",), supervisor, plain_supervisor, _SUPERVISOR)
+    if supervisor.socket_group is not None and not _outside(supervisor):
+        yield "supervisor.socket_group", "nobody else can enter data_dir; listen on a path outside of it"
     for name, pool in config.pools.items():
         yield from _changed(("pools", name), pool, PoolConfig(name=name), _POOL)
     for name, queue in config.queues.items():
@@ -69,9 +77,17 @@ def _without_effect(config: Config) -> Iterator[tuple[str, str]]:
                 yield dotted(("queues", name), key, "age"), "finished jobs are kept by count only"
     for name in config.schedules:
         yield f"[{dotted(('schedules', name))}]", "jobs are not scheduled"
+    if config.curve is not None:
+        yield "[curve]", "connections are not encrypted"
     if config.http is not None:
         yield "[http]", "there is no HTTP server"
     yield from _changed(("retention",), config.retention, RetentionConfig(), _RETENTION)
+
+
+def _outside(supervisor: SupervisorConfig) -> bool:
+    """Whether others than its owner can reach some socket of it."""
+    paths = [Path(address.removeprefix("ipc://")) for address in supervisor.listen if address.startswith("ipc://")]
+    return any(supervisor.data_dir not in path.parents for path in paths)
 
 
 def _changed(

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from conveyor_actors.config.model import RateConfig
 from conveyor_actors.errors import InvalidOption
-from conveyor_actors.model import NAME_BYTES_MAX, Keep
+from conveyor_actors.model import NAME_BYTES_MAX, Keep, KeepRule
 from conveyor_actors.units import SIZE_MAX_BYTES, duration_ms, format_duration, format_size, size_bytes
 from conveyor_actors.wire import EVENTS_PORT_STEP, EVENTS_SUFFIX
 
@@ -222,6 +222,11 @@ def host_port(
     return HostPort(match[1], int(match[2]))
 
 
+def is_exposed(address: str) -> bool:
+    """Whether other machines can reach a socket."""
+    return address.startswith("tcp://") and not host_port(address.removeprefix("tcp://"), "listen").loopback
+
+
 def http_listen(value: object, field: str) -> str:
     host, port = host_port(value, field)
     return f"{host}:{port}"
@@ -236,20 +241,20 @@ def web_url(value: object, field: str) -> str:
 # -- small tables -----------------------------------------------------------------------------------
 
 
-def keep(value: object, field: str) -> Keep:
+def keep(value: object, field: str) -> KeepRule:
     allowed = "true (remove at once), false (keep all), a number to keep, or { count = 1000, age = '24h' }"
     if isinstance(value, Keep):
-        return value
+        return value.rule
     if isinstance(value, bool):
-        return Keep(count=0) if value else Keep()
+        return KeepRule(count=0) if value else KeepRule()
     if isinstance(value, Mapping) and value and set(value) <= {"count", "age"}:
         count, age = value.get("count"), value.get("age")
-        return Keep(
+        return KeepRule(
             count=None if count is None else whole(0)(count, f"{field}.count"),
             age_ms=None if age is None else duration_ms(age, f"{field}.age"),
         )
     if isinstance(value, int) and value >= 0:
-        return Keep(count=int(value))
+        return KeepRule(count=int(value))
     raise InvalidOption(field, value, allowed)
 
 

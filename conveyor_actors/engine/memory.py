@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from conveyor_actors.errors import CorruptRecord
-from conveyor_actors.model import NO_OPTIONS, Keep, RunOptions
+from conveyor_actors.model import NO_OPTIONS, KeepRule, RunOptions
 from conveyor_actors.store.tables import JobRecord, Totals
 from conveyor_actors.wire import PAGE_BYTES_MAX, CatalogueEntry
 
@@ -18,8 +18,8 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """What the configuration says of a queue."""
 
     max_stalled_count: int = 1
-    remove_on_complete: Keep | None = None
-    remove_on_fail: Keep | None = None
+    remove_on_complete: KeepRule | None = None
+    remove_on_fail: KeepRule | None = None
 
 
 class PoolSettings(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from conveyor_actors.engine.damage import set_aside
 from conveyor_actors.engine.memory import Queue
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.errors import CorruptRecord
-from conveyor_actors.model import COMPLETED, EVENT_CODE, Keep, RunOptions
+from conveyor_actors.model import COMPLETED, EVENT_CODE, KeepRule, RunOptions
 from conveyor_actors.store import tables as t
 from conveyor_actors.store.tables import (
     FORGET,
@@ -48,7 +48,7 @@ def keep_after_end(tick: Tick, queue: Queue, number: int, record: JobRecord, opt
         _trim(tick, queue, record.state, keep.count)
 
 
-def _keep(queue: Queue, state: int, options: RunOptions) -> Keep | None:
+def _keep(queue: Queue, state: int, options: RunOptions) -> KeepRule | None:
     if state == COMPLETED:
         said, default = options.remove_on_complete, queue.settings.remove_on_complete
     else:

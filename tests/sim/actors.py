@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from conveyor_actors.box import OUTCOMES_BYTES_MAX, STARTED_WALL_MS, TOKEN, Box
 from conveyor_actors.engine.inputs import ClientSays, Outcomes
-from conveyor_actors.model import Backoff, Keep, RunOptions
+from conveyor_actors.model import Backoff, KeepRule, RunOptions
 from conveyor_actors.wire import (
     SUCCESS,
     Added,
@@ -267,7 +267,7 @@ class SimClient:
 
     def some_options(self) -> RunOptions:
         draw = self.world.draw
-        keeps = (None, None, Keep(), Keep(0), Keep(1), Keep(3))
+        keeps = (None, None, KeepRule(), KeepRule(0), KeepRule(1), KeepRule(3))
         backoffs = (
             None,
             Backoff("fixed", draw.choice((0, 3, 40))),

@@ -6,7 +6,7 @@ import random
 from typing import Final, NamedTuple
 
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
-from conveyor_actors.model import NO_OPTIONS, Backoff, Keep, RunOptions
+from conveyor_actors.model import NO_OPTIONS, Backoff, KeepRule, RunOptions
 from conveyor_actors.wire import OUTCOME_KINDS, PAGE_BYTES_MAX, SUCCESS, CatalogueEntry
 
 ERROR: Final = OUTCOME_KINDS.index("error")
@@ -31,11 +31,11 @@ HANDLERS: Final = {
     "mixed": Behaviour(slow=0.15, result_bytes=12_000),
     "long": Behaviour(slow=1.0),
     "flaky": Behaviour(RunOptions(3, Backoff("exponential", 15, 40, 0.5)), (SUCCESS, ERROR)),
-    "bad": Behaviour(RunOptions(2, remove_on_fail=Keep(2)), (ERROR,)),
+    "bad": Behaviour(RunOptions(2, remove_on_fail=KeepRule(2)), (ERROR,)),
     "fatal": Behaviour(RunOptions(5), (UNRECOVERABLE,)),
     "killer": Behaviour(deadly=0.7),
-    "tidy": Behaviour(RunOptions(remove_on_complete=Keep(0)), slow=0.05),
-    "keeper": Behaviour(RunOptions(remove_on_complete=Keep(2)), result_bytes=600),
+    "tidy": Behaviour(RunOptions(remove_on_complete=KeepRule(0)), slow=0.05),
+    "keeper": Behaviour(RunOptions(remove_on_complete=KeepRule(2)), result_bytes=600),
     "big": Behaviour(result_bytes=40_000),
 }
 
@@ -92,7 +92,7 @@ def draw_host(draw: random.Random) -> Host:
         {pool.name: PoolSettings(pool.queues) for pool in pools},
         {
             "a": QueueSettings(max_stalled_count=draw.choice((0, 1, 3))),
-            "b": QueueSettings(remove_on_complete=Keep(draw.choice((0, 5)))),
+            "b": QueueSettings(remove_on_complete=KeepRule(draw.choice((0, 5)))),
         },
         max_payload=1_000,
         events_kept_max=draw.choice((500_000, 500_000, 50)),

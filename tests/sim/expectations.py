@@ -23,7 +23,7 @@ from conveyor_actors.model import (
     NO_OPTIONS,
     STATE_NAMES,
     WAITING,
-    Keep,
+    KeepRule,
     RunOptions,
 )
 from conveyor_actors.wire import (
@@ -354,7 +354,7 @@ class Expectations:
             if life.state == COMPLETED
             else (options.remove_on_fail, queue.remove_on_fail)
         )
-        return (said or default or Keep()).count
+        return (said or default or KeepRule()).count
 
     def _trimmed(self, life: Life) -> None:
         """After its end and the removals that followed."""

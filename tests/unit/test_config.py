@@ -30,7 +30,7 @@ from conveyor_actors.config import (
     refuse_unsupported,
 )
 from conveyor_actors.errors import InvalidConfig
-from conveyor_actors.model import Keep
+from conveyor_actors.model import Keep, KeepRule
 
 ROOT = Path("/srv/app")
 SAMPLE = Path(__file__).parents[2] / "configs" / "conveyor.toml"
@@ -255,8 +255,8 @@ def test_every_key_is_read_into_its_unit() -> None:
                 lock_duration_ms=100,
                 stalled_interval_ms=100,
                 max_stalled_count=0,
-                remove_on_complete=Keep(count=10_000, age_ms=86_400_000),
-                remove_on_fail=Keep(),
+                remove_on_complete=KeepRule(count=10_000, age_ms=86_400_000),
+                remove_on_fail=KeepRule(),
                 webhook="https://example.org/hook",
                 max_size=9,
                 group_concurrency=1,
@@ -275,15 +275,15 @@ def test_every_key_is_read_into_its_unit() -> None:
 @pytest.mark.parametrize(
     ("written", "kept"),
     [
-        ("true", Keep(count=0)),
-        ("false", Keep()),
-        ("5", Keep(count=5)),
-        ("0", Keep(count=0)),
-        ("{ count = 5 }", Keep(count=5)),
-        ("{ age = '1h' }", Keep(age_ms=3_600_000)),
+        ("true", KeepRule(count=0)),
+        ("false", KeepRule()),
+        ("5", KeepRule(count=5)),
+        ("0", KeepRule(count=0)),
+        ("{ count = 5 }", KeepRule(count=5)),
+        ("{ age = '1h' }", KeepRule(age_ms=3_600_000)),
     ],
 )
-def test_retention_of_a_queue_can_be_written_in_four_ways(written: str, kept: Keep) -> None:
+def test_retention_of_a_queue_can_be_written_in_four_ways(written: str, kept: KeepRule) -> None:
     assert config(f"[queues.a]\nremove_on_complete = {written}").queue("a").remove_on_complete == kept
 
 
@@ -763,7 +763,37 @@ def test_a_key_without_effect_is_told_by_name(toml: str, key: str) -> None:
     assert sentence.startswith(f"{key} has no effect in this version: ")
 
 
-def test_curve_is_refused_rather_than_left_out() -> None:
-    refuse_unsupported(config())
-    with pytest.raises(InvalidConfig, match=r"CURVE is not available in this version: remove \[curve\]"):
-        refuse_unsupported(config("[curve]\npublic_key_file = 'p'\nsecret_key_file = 's'"))
+def test_keys_are_not_left_out_in_silence_where_they_are_needed() -> None:
+    keys = "[curve]\npublic_key_file = 'p'\nsecret_key_file = 's'\n"
+    for listen in ("ipc://c.sock", "tcp://127.0.0.1:7600"):
+        chosen = config(f"{keys}[supervisor]\nlisten = ['{listen}']")
+        refuse_unsupported(chosen)
+        assert not_effective(chosen) == ["[curve] has no effect in this version: connections are not encrypted"]
+    beyond = f"{keys}[supervisor]\nlisten = ['tcp://0.0.0.0:7600']\n"
+    refuse_unsupported(config(f"{beyond}insecure = true"))
+    with pytest.raises(InvalidConfig, match=r"listen has 'tcp://0.0.0.0:7600', and CURVE keys are not used"):
+        refuse_unsupported(config(beyond))
+
+
+def test_the_sockets_of_the_workers_are_not_for_clients() -> None:
+    message = refusal("[supervisor]\nlisten = ['ipc://data/run/workers.sock']")
+    assert "a path outside /srv/app/data/run, which is for workers" in message
+
+
+def test_a_group_that_cannot_reach_the_socket_is_told_of() -> None:
+    group = "[supervisor]\nsocket_group = 'www-data'\nsocket_mode = '0660'\n"
+    (sentence,) = not_effective(config(group))
+    assert sentence.startswith("supervisor.socket_group has no effect")
+    assert not_effective(config(f"{group}listen = ['ipc:///run/conveyor.sock']")) == []
+
+
+@pytest.mark.parametrize("document", [{1: {}}, {"pools": {1: {}}}, {"supervisor": {1: 2}}])
+def test_a_key_that_is_no_text_is_refused(document: dict[Any, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="the key 1 is not allowed: keys are text"):
+        parse_config(document)
+
+
+def test_a_dict_may_say_keep_as_add_does() -> None:
+    document = {"queues": {"q": {"remove_on_complete": Keep(5, "1h"), "remove_on_fail": Keep()}}}
+    queue = parse_config(document).queues["q"]
+    assert (queue.remove_on_complete, queue.remove_on_fail) == (KeepRule(5, 3_600_000), KeepRule())

@@ -234,3 +234,8 @@ def test_a_huge_number_is_not_written_out_in_the_refusal() -> None:
 def test_bytes_that_are_no_data_raise_what_the_reader_expects(raw: bytes) -> None:
     with pytest.raises(data.UNREADABLE):
         data.decode(raw)
+
+
+def test_a_key_that_is_no_unicode_is_named() -> None:
+    with pytest.raises(InvalidPayload, match=r"data\[\"a\"\] has the key '.udc80', which is not valid Unicode"):
+        data.encode({"a": {"\udc80": 1}})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conveyor_actors import data
 from conveyor_actors.errors import InvalidOption, InvalidPayload
-from conveyor_actors.model import Backoff, Keep, RunOptions, exponential, fixed, linear
+from conveyor_actors.model import Backoff, Keep, KeepRule, RunOptions, exponential, fixed, linear
 from conveyor_actors.options import ATTEMPTS_MAX, METADATA_BYTES_MAX, check_known, check_name, new_job, run_options
 from conveyor_actors.wire import NewJob
 
@@ -58,7 +58,7 @@ def test_every_option_arrives() -> None:
             "metadata": {"a": 1},
         },
     )
-    options = RunOptions(3, Backoff("exponential", 1_000), Keep(0), Keep(10))
+    options = RunOptions(3, Backoff("exponential", 1_000), KeepRule(0), KeepRule(10))
     assert job == NewJob("work", b"data", options, "mine", None, 1_704_067_200_000, -5, True, data.encode({"a": 1}))
 
 
@@ -183,19 +183,34 @@ def test_a_strategy_names_what_is_wrong_with_its_durations(strategy: Any) -> Non
 
 @pytest.mark.parametrize("field", ["remove_on_complete", "remove_on_fail"])
 @pytest.mark.parametrize(
-    ("said", "meant"), [(True, Keep(0)), (False, Keep()), (0, Keep(0)), (5, Keep(5)), (Keep(count=7), Keep(7))]
+    ("said", "meant"),
+    [(True, KeepRule(0)), (False, KeepRule()), (0, KeepRule(0)), (5, KeepRule(5)), (Keep(count=7), KeepRule(7))],
 )
-def test_what_is_kept(field: str, said: Any, meant: Keep) -> None:
+def test_what_is_kept(field: str, said: Any, meant: KeepRule) -> None:
     options = run_options({field: said})
     assert options is not None
     assert getattr(options, field) == meant
 
 
 @pytest.mark.parametrize("field", ["remove_on_complete", "remove_on_fail"])
-@pytest.mark.parametrize("said", [-1, 1.0, "5", [], {"count": 5}, Keep(count=-1), Keep(count="5"), Keep(count=True)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("said", [-1, 1.0, "5", [], {"count": 5}, 2**63, KeepRule(5)])
 def test_what_cannot_be_kept(field: str, said: Any) -> None:
     error = refused(**{field: said})
     assert (error.field, "keep the last n" in str(error)) == (field, True)
+
+
+def test_keep_says_what_it_can_be() -> None:
+    assert Keep(5, "24h").rule == KeepRule(5, 86_400_000)
+    assert Keep(age=timedelta(hours=1)).rule == KeepRule(age_ms=3_600_000)
+    for wrong in (-1, "5", True, 2**63):
+        with pytest.raises(InvalidOption, match=r"count = .* is not allowed: use an int from 0"):
+            Keep(count=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="age = 'soon'"):
+        Keep(age="soon")
+
+
+def test_an_age_is_refused_until_it_is_kept() -> None:
+    assert "not removed by its age in this version" in str(refused(remove_on_complete=Keep(5, "1h")))
 
 
 @pytest.mark.parametrize("metadata", [5, "text", [1], ("a", 1)])

@@ -188,7 +188,7 @@ def test_a_wait_of_a_forgotten_client_is_registered_again_after_a_silence(
 
 def test_a_change_without_an_answer_has_an_unknown_outcome(start: Start, connect: Connect) -> None:
     start(ignored={wire.AddJobs})
-    with pytest.raises(OutcomeUnknown, match=r"AddJobs .* not answered in 100ms"):
+    with pytest.raises(OutcomeUnknown, match=r"AddJobs. .* not answered in 100ms"):
         connect(timeout="100ms").queue("images").add("resize")
 
 

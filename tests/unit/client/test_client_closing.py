@@ -140,3 +140,10 @@ def test_a_program_that_forgets_to_close_ends_all_the_same(fake: FakeSupervisor,
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
     done = subprocess.run(command, cwd=root, timeout=DEADLINE_S, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_conveyor_that_was_closed_is_not_entered_again(fake: FakeSupervisor, conveyor: Conveyor) -> None:
+    conveyor.ping()
+    conveyor.close()
+    with pytest.raises(Closed), conveyor:
+        pass

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from conveyor_actors import (
     JobRemoved,
     Queue,
     WaitTimeout,
+    as_completed,
     wire,
 )
 from conveyor_actors.model import ACTIVE
@@ -293,3 +295,12 @@ def test_waiting_never_asks_again_and_again(fake: FakeSupervisor, images: Queue)
         job.result("300ms")
     assert time.monotonic() - started >= 0.3
     assert fake.count(wire.WaitJobs) == 1 and fake.count(wire.Ping) == 0
+
+
+def test_as_completed_takes_jobs_of_one_conveyor(start: Callable[..., Any], connect: Callable[..., Any]) -> None:
+    start()
+    first, second = connect(), connect()
+    jobs = [each.queue("images").add("resize", 1) for each in (first, second)]
+    with pytest.raises(InvalidOption, match="use jobs of one Conveyor"):
+        as_completed(jobs)
+    assert list(as_completed([])) == []

@@ -8,7 +8,7 @@ import pytest
 from conveyor_actors.client.session import Session
 from conveyor_actors.engine.inputs import WorkerReady
 from conveyor_actors.errors import CorruptRecord
-from conveyor_actors.model import Keep, RunOptions
+from conveyor_actors.model import KeepRule, RunOptions
 from conveyor_actors.store import tables as t
 from conveyor_actors.wire import AddJobs, GetJobs, ListJobs, ReadEvents, Refused, WaitJobs, decode_request, encode
 
@@ -94,7 +94,7 @@ def test_a_delayed_job_that_cannot_be_read_holds_up_no_other(host: Host) -> None
 
 
 def test_a_removed_job_that_cannot_be_read_is_left_where_it_is(host: Host) -> None:
-    bad, good = host.add(*[new(options=RunOptions(remove_on_complete=Keep(0)))] * 2)
+    bad, good = host.add(*[new(options=RunOptions(remove_on_complete=KeepRule(0)))] * 2)
     host.complete(bad)
     host.complete(good)
     damage(host, bad)
@@ -112,7 +112,7 @@ def test_a_client_whose_requests_cannot_be_read_is_forgotten(host: Host) -> None
 
 
 def test_an_ended_job_that_cannot_be_read_does_not_keep_others_from_ending(host: Host) -> None:
-    keep = RunOptions(remove_on_complete=Keep(1))
+    keep = RunOptions(remove_on_complete=KeepRule(1))
     bad, good = host.add(*[new(options=keep)] * 2)
     host.complete(bad)
     damage(host, bad)

@@ -8,7 +8,7 @@ import pytest
 
 from conveyor_actors.engine.inputs import Survivor
 from conveyor_actors.engine.memory import QueueSettings, Settings
-from conveyor_actors.model import Keep, RunOptions
+from conveyor_actors.model import KeepRule, RunOptions
 from conveyor_actors.wire import GetHistory, History, WaitJobs
 
 from .harness import BEGIN_MS, Host, new, settings, success
@@ -81,7 +81,7 @@ def test_more_than_max_stalled_count_fails_through_the_normal_path(make_host: Ca
 
 
 def test_a_poison_job_is_removed_as_its_options_say(host: Host) -> None:
-    (id,) = host.add(new(options=RunOptions(remove_on_fail=Keep(0))))
+    (id,) = host.add(new(options=RunOptions(remove_on_fail=KeepRule(0))))
     host.kill(id)
     host.worker("w2")
     host.kill(id, worker="w2")

@@ -10,7 +10,7 @@ from conveyor_actors.engine.engine import Engine
 from conveyor_actors.engine.inputs import Survivor
 from conveyor_actors.engine.memory import Settings
 from conveyor_actors.errors import StoreError
-from conveyor_actors.model import Backoff, Keep, RunOptions
+from conveyor_actors.model import Backoff, KeepRule, RunOptions
 from conveyor_actors.store import tables as t
 
 from .harness import BEGIN_MS, Host, entry, failure, new, settings, success
@@ -54,7 +54,7 @@ def test_numbers_and_totals_go_on(host: Host) -> None:
 
 def test_what_the_handler_said_binds_what_its_jobs_came_to_meanwhile(empty: Host) -> None:
     """An attempt that failed while the supervisor was dying is repeated as its handler's options say."""
-    empty.pool(entry("work", attempts=3, backoff=Backoff("fixed", 70)), entry("tidy", remove_on_complete=Keep(0)))
+    empty.pool(entry("work", attempts=3, backoff=Backoff("fixed", 70)), entry("tidy", remove_on_complete=KeepRule(0)))
     empty.worker("w1")
     empty.worker("w2")
     failed, tidy = empty.add("work", "tidy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conveyor_actors.engine.requests import CLIENT_KEPT_MS
-from conveyor_actors.model import Backoff, Keep, RunOptions
+from conveyor_actors.model import Backoff, KeepRule, RunOptions
 from conveyor_actors.store import tables as t
 from conveyor_actors.wire import (
     UNANSWERED_REQUESTS_MAX,
@@ -153,8 +153,8 @@ def test_no_more_replies_are_kept_than_a_client_may_have_unanswered(empty: Host)
         RunOptions(backoff=Backoff("exponential", 2**64 - 1)),
         RunOptions(backoff=Backoff("fixed", 5, -1)),
         RunOptions(backoff=Backoff("fixed", 5, jitter=float("nan"))),
-        RunOptions(remove_on_complete=Keep(-1)),
-        RunOptions(remove_on_fail=Keep(2**64 - 1)),
+        RunOptions(remove_on_complete=KeepRule(-1)),
+        RunOptions(remove_on_fail=KeepRule(2**64 - 1)),
     ],
 )
 def test_options_that_nobody_could_count_with_are_refused(empty: Host, options: RunOptions) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from conveyor_actors.engine.memory import QueueSettings, Settings
-from conveyor_actors.model import Keep, RunOptions
+from conveyor_actors.model import KeepRule, RunOptions
 from conveyor_actors.store.tables import GONE
 from conveyor_actors.wire import AddJobs, GetHistory, GetJobs, History, Jobs, ListJobs, Page, Registered, WaitJobs
 
 from .harness import Host, failure, new, settings, success
 
 KEPT_MS = 60_000
-AT_ONCE = RunOptions(remove_on_complete=Keep(0), remove_on_fail=Keep(0))
+AT_ONCE = RunOptions(remove_on_complete=KeepRule(0), remove_on_fail=KeepRule(0))
 
 
 def ended(host: Host) -> list[str]:
@@ -38,10 +38,10 @@ def test_everything_is_kept_where_nothing_is_said(host: Host) -> None:
 
 
 def test_false_keeps_all_whatever_the_queue_says(make_host: Callable[[Settings], Host]) -> None:
-    host = make_host(settings(queues={"q": QueueSettings(remove_on_complete=Keep(0))}))
+    host = make_host(settings(queues={"q": QueueSettings(remove_on_complete=KeepRule(0))}))
     host.pool("work")
     host.worker()
-    kept, removed = run(host, new(options=RunOptions(remove_on_complete=Keep())), "work")
+    kept, removed = run(host, new(options=RunOptions(remove_on_complete=KeepRule())), "work")
     assert ended(host) == [kept]
     assert host.history_of(removed)[-1] == "removed"
 
@@ -57,13 +57,13 @@ def test_true_removes_at_once_from_listings_and_counts(host: Host, outcome: Call
 
 
 def test_n_keeps_the_newest_n(host: Host) -> None:
-    ids = run(host, *[new(options=RunOptions(remove_on_complete=Keep(2)))] * 5)
+    ids = run(host, *[new(options=RunOptions(remove_on_complete=KeepRule(2)))] * 5)
     assert ended(host) == ids[3:]
     assert [kind for kind, _ in host.events].count("removed") == 3
 
 
 def test_completed_and_failed_are_kept_apart(host: Host) -> None:
-    options = RunOptions(remove_on_complete=Keep(1), remove_on_fail=Keep(2))
+    options = RunOptions(remove_on_complete=KeepRule(1), remove_on_fail=KeepRule(2))
     good = run(host, *[new(options=options)] * 3)
     bad = run(host, *[new(options=options)] * 3, outcome=failure)
     assert ended(host) == [good[2], *bad[1:]]
@@ -71,13 +71,13 @@ def test_completed_and_failed_are_kept_apart(host: Host) -> None:
 
 def test_keeping_n_trims_also_those_that_said_nothing(host: Host) -> None:
     run(host, *["work"] * 4)
-    (last,) = run(host, new(options=RunOptions(remove_on_complete=Keep(1))))
+    (last,) = run(host, new(options=RunOptions(remove_on_complete=KeepRule(1))))
     assert ended(host) == [last]
 
 
 def test_a_great_many_are_trimmed_bit_by_bit(host: Host) -> None:
     run(host, *["work"] * 250)
-    one = new(options=RunOptions(remove_on_complete=Keep(1)))
+    one = new(options=RunOptions(remove_on_complete=KeepRule(1)))
     run(host, one)
     assert host.counts() == {"completed": 151}
     run(host, one, one)
@@ -95,7 +95,7 @@ def test_a_removed_job_still_answers_those_who_wait_for_a_minute(host: Host) -> 
 
 
 def test_after_that_minute_nothing_of_it_is_left(host: Host) -> None:
-    options = RunOptions(attempts=2, remove_on_complete=Keep(0))
+    options = RunOptions(attempts=2, remove_on_complete=KeepRule(0))
     (id,) = host.add(new(payload=bytes(1_000), options=options, id="mine"))
     host.fail(id)
     host.report(success(host.token(id), bytes(1_000)))
@@ -110,7 +110,7 @@ def test_after_that_minute_nothing_of_it_is_left(host: Host) -> None:
 
 
 def test_forgetting_one_job_leaves_the_history_of_the_next(host: Host) -> None:
-    gone, kept = host.add(new(options=RunOptions(2, remove_on_fail=Keep(0))), new(options=RunOptions(2)))
+    gone, kept = host.add(new(options=RunOptions(2, remove_on_fail=KeepRule(0))), new(options=RunOptions(2)))
     for id in (gone, gone, kept, kept):
         host.fail(id)
     host.later(KEPT_MS + 1)
@@ -133,7 +133,7 @@ def test_the_id_of_a_removed_job_can_be_used_again_at_once(host: Host) -> None:
 
 
 def test_the_queues_settings_hold_where_the_job_says_nothing(make_host: Callable[[Settings], Host]) -> None:
-    host = make_host(settings(queues={"q": QueueSettings(remove_on_complete=Keep(1), remove_on_fail=Keep(0))}))
+    host = make_host(settings(queues={"q": QueueSettings(remove_on_complete=KeepRule(1), remove_on_fail=KeepRule(0))}))
     host.pool("work")
     host.worker()
     good = run(host, "work", "work")
@@ -142,7 +142,7 @@ def test_the_queues_settings_hold_where_the_job_says_nothing(make_host: Callable
 
 
 def test_jobs_with_a_long_history_are_forgotten_a_few_in_a_tick(host: Host) -> None:
-    options = RunOptions(attempts=400, remove_on_fail=Keep(0))
+    options = RunOptions(attempts=400, remove_on_fail=KeepRule(0))
     ids = host.add(*[new(options=options)] * 4)
     for id in ids:
         for _ in range(400):
@@ -157,7 +157,7 @@ def test_jobs_with_a_long_history_are_forgotten_a_few_in_a_tick(host: Host) -> N
 
 
 def test_the_newest_are_kept_also_when_the_clock_was_set_back(host: Host) -> None:
-    keep = RunOptions(remove_on_complete=Keep(3))
+    keep = RunOptions(remove_on_complete=KeepRule(3))
     older = host.add(*[new(options=keep)] * 3)
     for id in older:
         host.complete(id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from conveyor_actors.engine.inputs import PoolDown
 from conveyor_actors.engine.memory import Settings
-from conveyor_actors.model import Keep, RunOptions
+from conveyor_actors.model import KeepRule, RunOptions
 
 from .harness import Host, entry, new, settings
 
@@ -36,7 +36,7 @@ def test_it_does_not_hold_up_those_behind_it(host: Host) -> None:
 
 
 def test_it_is_removed_as_its_options_say(host: Host) -> None:
-    (id,) = host.add(new("wrok", options=RunOptions(remove_on_fail=Keep(0))))
+    (id,) = host.add(new("wrok", options=RunOptions(remove_on_fail=KeepRule(0))))
     assert host.history_of(id) == ["waiting", "failed", "removed"]
 
 

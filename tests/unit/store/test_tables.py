@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conveyor_actors.errors import CorruptRecord
-from conveyor_actors.model import Backoff, Keep, RunOptions
+from conveyor_actors.model import Backoff, KeepRule, RunOptions
 from conveyor_actors.store import tables as t
 from conveyor_actors.wire import CatalogueEntry, EventBatch, FailureRecord, HistoryEntry
 
@@ -17,7 +17,7 @@ places = st.tuples(u32, u8, u64, u64)
 
 JOB = t.JobRecord(
     1, "work", 5, -7, 2**63 + 1, 1_700_000_000_000, b"payload", "mine", t.HAS_NAME, True,
-    RunOptions(3, Backoff("exponential", 5, 100, 0.5), Keep(0), Keep()), 5, 6, 7, 1, 2, 3, "w1", b"r",
+    RunOptions(3, Backoff("exponential", 5, 100, 0.5), KeepRule(0), KeepRule()), 5, 6, 7, 1, 2, 3, "w1", b"r",
     FailureRecord("error", "message", "trace", 9), b"\x80",
 )  # fmt: skip
 RECORDS = [
