@@ -418,6 +418,7 @@ class CatalogueEntry(msgspec.Struct, array_like=True, frozen=True):
 
 class ImportFailed(Message, frozen=True):
     module: str
+    reason: str
     traceback: str
 
 

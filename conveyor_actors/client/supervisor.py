@@ -22,10 +22,11 @@ from typing import IO, Any, Final
 from conveyor_actors.client.conveyor import Conveyor
 from conveyor_actors.config import client_url, load_config, parse_config
 from conveyor_actors.errors import InvalidConfig, InvalidOption, SupervisorFailed, UsageError
+from conveyor_actors.model import Keep
 from conveyor_actors.units import duration_ms
 
-#: What a stop may take beyond the time that running jobs are given.
-_STOP_MARGIN_MS: Final = 10_000
+#: What a stop may take beyond the time that running jobs are given: they are asked to end for 5 s, and then killed.
+_STOP_MARGIN_MS: Final = 15_000
 _MODULE: Final = "conveyor_actors.supervisor.main"
 _READY: Final = "ready"
 
@@ -108,15 +109,18 @@ class Supervisor:
                 raise
 
     def close(self, timeout: object = None) -> None:
-        """Stops it as SIGTERM does, and kills it after `timeout` (by default its shutdown_timeout and 10 s)."""
-        timeout_ms = self._shutdown_ms + _STOP_MARGIN_MS if timeout is None else duration_ms(timeout, "timeout")
+        """Stops it as SIGTERM does. Running jobs get `timeout` (by default its shutdown_timeout), then they see that
+        they are aborted, and 5 s later they are killed and return to their queue.
+        """
+        wait_ms = self._shutdown_ms if timeout is None else duration_ms(timeout, "timeout")
         process = self.process
         if process is None or process.poll() is not None:
             return
         process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout_ms / 1000)
-        except subprocess.TimeoutExpired:
+        if timeout is not None and not _ends(process, wait_ms):
+            process.send_signal(signal.SIGTERM)  # hurries
+            wait_ms = 0
+        if not _ends(process, wait_ms + _STOP_MARGIN_MS):
             process.kill()
             process.wait()
 
@@ -152,11 +156,21 @@ class Supervisor:
             )
 
 
+def _ends(process: subprocess.Popen[bytes], within_ms: int) -> bool:
+    try:
+        process.wait(within_ms / 1000)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _plain(value: object) -> object:
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if isinstance(value, Keep):
+        return {"count": value.count, "age": value.age} if value != Keep() else False
     if isinstance(value, Mapping):
         return dict(value)
     raise InvalidConfig(f"the config has {value!r} of type {type(value).__name__}: use what a TOML file can hold")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterable
 
 import msgspec
@@ -18,6 +19,8 @@ from conveyor_actors.supervisor.pools import Pool
 from conveyor_actors.supervisor.workers import WorkerProcess
 from conveyor_actors.units import format_size
 
+#: The part of all descriptors that may be in use without a warning.
+_FILES_PART_MAX = 0.8
 _NOT_TOTALS = ("next_number", "next_event")
 
 
@@ -41,7 +44,11 @@ def make_info(
 
 
 def _warnings(memory: Memory, pools: list[Pool]) -> list[str]:
-    found = [f"pool {pool.config.name} is suspended: {pool.reason}" for pool in pools if pool.state == "suspended"]
+    found = [
+        f"pool {pool.config.name} {'is suspended' if pool.state == 'suspended' else 'cannot start'}: {pool.reason}"
+        for pool in pools
+        if pool.reason
+    ]
     served = {name for pool in pools for name in pool.config.queues}
     if "*" not in served:
         for queue in memory.queues.values():
@@ -50,9 +57,17 @@ def _warnings(memory: Memory, pools: list[Pool]) -> list[str]:
                     f"no pool serves the queue {queue.name}: its {queue.counts[WAITING]} waiting jobs are not run; "
                     "add it to the queues of a pool"
                 )
-    if memory.full is not None:
-        found.append(memory.full)
+    found += [told for told in (memory.full, few_files_left()) if told is not None]
     return found
+
+
+def few_files_left() -> str | None:
+    """A warning before descriptors run out, for then libzmq ends the process."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = len(os.listdir("/proc/self/fd"))
+    if files < _FILES_PART_MAX * limit:
+        return None
+    return f"{files} of {limit} file descriptors are in use: raise the limit (ulimit -n), or have fewer clients"
 
 
 def fullness(store: LmdbStore, least: int) -> SetFull:

@@ -78,6 +78,7 @@ class Loop:
         self._after_commit: list[Callable[[], None]] = []
         self._tick_us = 0
         self._full = SetFull(None)
+        self._few_files: str | None = None
         self._started_ms = time.time_ns() // 1_000_000
         self._random = random.Random()
         self._shutdown = Shutdown(config.supervisor.shutdown_timeout_ms / 1000)
@@ -321,6 +322,10 @@ class Loop:
         if self._store.behind:
             self._store.checkpoint()
         self._check_disk()
+        few_files, before = health.few_files_left(), self._few_files
+        if few_files is not None and before is None:
+            event(log, "warning", few_files)
+        self._few_files = few_files
         logs.flush()
         self._reactor.later(_HOST_SECONDS, self._look_after_the_host)
 

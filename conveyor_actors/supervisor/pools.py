@@ -107,8 +107,8 @@ class Pool:
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing more to wait for at a start."""
-        if self.state == "suspended":
+        """Whether there is nothing more to wait for at a start: what has failed to start once may do so again."""
+        if self.state == "suspended" or self._early_deaths_in_a_row:
             return True
         return self.state == "ready" and sum(1 for w in self.workers.values() if w.ready) >= self.config.workers
 
@@ -162,7 +162,7 @@ class Pool:
             case Catalogue():
                 self._ready(report)
             case ImportFailed():
-                self._suspend(f"{report.module} cannot be imported: {report.traceback.strip().splitlines()[-1]}")
+                self._suspend(f"{report.module} cannot be imported: {report.reason}")
                 event(
                     log,
                     "error",
@@ -177,7 +177,7 @@ class Pool:
                 self._exited(report)
 
     def _ready(self, catalogue: Catalogue) -> None:
-        self.state, self.reason = "ready", ""
+        self.state = "ready"
         self.handlers = sorted(entry.name for entry in catalogue.handlers)
         self.host.inputs.append(PoolReady(self.config.name, catalogue.handlers))
         pid = 0 if self._spawner is None else self._spawner.pid
@@ -294,6 +294,7 @@ class Pool:
         worker.ready = self._has_served = True
         worker.threads = said.threads
         self._early_deaths_in_a_row = 0
+        self.reason = ""
         self.host.inputs.append(WorkerReady(worker.id, self.config.name, said.pid))
         event(log, "debug", f"pool {self.config.name}: worker {worker.id} is ready", pid=said.pid)
 
@@ -367,6 +368,7 @@ class Pool:
     def _count_early_death(self, words: str) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
         self._early_deaths_in_a_row += 1
+        self.reason = words
         self._early_deaths_ms.append(now_ms)
         del self._early_deaths_ms[: -self.config.restart_intensity - 1]
         if over_intensity(self._early_deaths_ms, self.config.restart_intensity, self.config.restart_period_ms, now_ms):

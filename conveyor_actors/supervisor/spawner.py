@@ -19,7 +19,7 @@ import traceback
 from array import array
 from typing import Final, NoReturn
 
-from conveyor_actors.handlers import registry
+from conveyor_actors.handlers import described, registry
 from conveyor_actors.supervisor import output, processes
 from conveyor_actors.wire import (
     Catalogue,
@@ -39,6 +39,7 @@ from conveyor_actors.worker.main import work
 
 MESSAGE_BYTES_MAX: Final = 128 * 1024
 _TRACEBACK_CHARS_MAX: Final = 32_000
+_REASON_CHARS_MAX: Final = 1_000
 _SWEEP_SECONDS_MAX: Final = 2.0
 _OOM_SCORE: Final = "500"
 
@@ -224,9 +225,9 @@ def _import_handlers(setup: Setup) -> ImportFailed | None:
     for module in setup.imports:
         try:
             importlib.import_module(module)
-        except BaseException:  # whatever a module does while it is imported, also sys.exit()
+        except BaseException as error:  # whatever a module does while it is imported, also sys.exit()
             told = traceback.format_exc()[-_TRACEBACK_CHARS_MAX:]
-            return ImportFailed(module, told.encode("utf-8", "replace").decode())
+            return ImportFailed(module, _readable(described(error)[:_REASON_CHARS_MAX]), _readable(told))
     return None
 
 
@@ -239,7 +240,11 @@ def _catalogue() -> Catalogue | ImportFailed:
         f"the list of its {len(catalogue.handlers)} handlers has {size} bytes, at most {MESSAGE_BYTES_MAX} can be "
         "told: spread them over several pools"
     )
-    return ImportFailed(registry.all()[0].function.__module__, told)
+    return ImportFailed(registry.all()[0].function.__module__, told, told)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def main() -> None:

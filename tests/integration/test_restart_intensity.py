@@ -61,3 +61,13 @@ def test_the_jobs_of_a_suspended_pool_run_when_it_is_mended(start, connect):
     start(pools=pools(imports=["jobs"]))
     assert waiting.result("20s")["queue"] == "bad"
     assert waiting.stalled_count == 0
+
+
+def test_a_pool_that_cannot_start_is_told_of_at_once_and_keeps_nobody_waiting(start, connect):
+    began = time.monotonic()
+    conveyor = connect(start(pools=pools(restart_intensity=50)))
+    assert time.monotonic() - began < 10
+    info = conveyor.info()
+    assert info.state == "running"
+    (warning,) = info.warnings
+    assert warning.startswith("pool bad cannot start: ") and "status 7" in warning

@@ -180,3 +180,17 @@ def test_a_worker_killed_during_shutdown_does_not_get_a_successor(start, connect
     start()
     victim.result("20s")
     assert victim.stalled_count == 1
+
+
+def test_closing_with_a_time_is_a_shutdown_like_any_other(start, connect, record):
+    supervisor = start(workers=1)
+    stubborn = connect(supervisor).queue("q").add("slow", {"folder": record.folder, "seconds": 600})
+    record.running(stubborn.id)
+    supervisor.close(timeout="200ms")
+    assert supervisor.returncode == 3
+    start.started.clear()
+    again = start(workers=1)
+    assert stubborn.refresh().state in ("waiting", "active")
+    assert stubborn.history() == []
+    again.close(timeout="100ms")
+    start.started.clear()

@@ -90,8 +90,7 @@ def test_a_pool_that_cannot_fork_at_all_is_suspended_with_the_reason(start, conn
     no_forks.touch()
     pool = {"imports": ["forks_fail"], "env": {"TEST_NO_FORKS": str(no_forks)}, "restart_intensity": 2}
     conveyor = connect(start(workers=1, pools={"default": pool}))
-    (pool,) = conveyor.info().pools
-    assert pool.state == "suspended"
+    (pool,) = until(lambda: [pool for pool in conveyor.info().pools if pool.state == "suspended"])
     assert "could not be forked: " in pool.reason
 
 

@@ -165,3 +165,11 @@ def test_a_very_long_message_does_not_push_out_where_it_was_raised(queue):
     failure = failure_of(job)
     assert failure.message.startswith("ValueError: öhm")
     assert "raise ValueError" in failure.traceback
+
+
+def test_a_module_with_an_error_in_it_is_told_with_the_line(start, connect, home):
+    (home / "misspelt.py").write_text("def work(data:\n    return data\n")
+    conveyor = connect(start(pools={"default": {"imports": ["misspelt"], "pythonpath": [str(home)]}}))
+    (pool,) = conveyor.info().pools
+    assert pool.state == "suspended"
+    assert "misspelt cannot be imported: SyntaxError: '(' was never closed (misspelt.py, line 1)" in pool.reason

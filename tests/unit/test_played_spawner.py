@@ -116,7 +116,7 @@ def stage(home: Path) -> Iterator[Stage]:
 
 def test_what_a_spawner_reported_before_it_died_is_read_also_behind_an_unread_order(stage: Stage) -> None:
     """The kernel tells of the lost order first, and of what was sent after that."""
-    stage.spawner.send(encode(ImportFailed("tasks", "ModuleNotFoundError: no module")))
+    stage.spawner.send(encode(ImportFailed("tasks", "ModuleNotFoundError: no module", "")))
     stage.control.send(b"an order that nobody reads")
     stage.spawner.close()
     stage.read()

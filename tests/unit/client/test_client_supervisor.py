@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from conveyor_actors import InvalidConfig, InvalidOption, Supervisor, SupervisorFailed, UsageError
+from conveyor_actors import InvalidConfig, InvalidOption, Keep, Supervisor, SupervisorFailed, UsageError
 from conveyor_actors.client import supervisor as supervisor_module
+from conveyor_actors.client.supervisor import _plain
+from conveyor_actors.config import parse_config
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +66,7 @@ def test_one_that_ends_before_it_is_ready_is_an_error_with_its_status(monkeypatc
 
 def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB_MODE", "stubborn")
+    monkeypatch.setattr("conveyor_actors.client.supervisor._STOP_MARGIN_MS", 100)
     supervisor = Supervisor(CONFIG)
     supervisor.start()
     supervisor.close(timeout="50ms")
@@ -97,3 +100,11 @@ def test_a_config_that_cannot_be_is_refused_here(tmp_path: Path) -> None:
     supervisor = Supervisor(CONFIG)
     assert (supervisor.pid, supervisor.returncode) == (None, None)
     supervisor.close()
+
+
+def test_a_config_in_python_may_have_what_add_takes() -> None:
+    document = {"queues": {"q": {"remove_on_complete": Keep(5), "remove_on_fail": Keep(), "lock_duration": "1m"}}}
+    encoded = json.loads(json.dumps(document, default=_plain))
+    assert encoded["queues"]["q"]["remove_on_complete"] == {"count": 5, "age": None}
+    assert encoded["queues"]["q"]["remove_on_fail"] is False
+    assert parse_config(encoded) == parse_config(document)
