@@ -244,6 +244,8 @@ class Info(msgspec.Struct, frozen=True):
     queues: list[QueueInfo]
     store: StoreInfo
     warnings: list[str]
+    #: Messages that nobody could read or that came from nobody we know, since the supervisor started.
+    garbage: int = 0
 
 
 def utc(ms: int) -> datetime:

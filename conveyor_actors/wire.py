@@ -431,7 +431,8 @@ class Forked(Message, frozen=True):
 
 
 class Exited(Message, frozen=True):
-    """The worker is dead and reaped, and no descendant of it is alive. `status` as of `waitpid`.
+    """The worker is dead and reaped, and so are its descendants, unless the kernel would not let go of one for seconds.
+    `status` as of `waitpid`.
 
     `swept`: how many descendants had to be killed; `peak_memory`: the most it ever held, in bytes.
     """

@@ -19,10 +19,11 @@ from weakref import WeakSet
 import zmq
 from msgspec import Raw
 
-from conveyor_actors.client.link import Link, absence
+from conveyor_actors.client.link import Link
 from conveyor_actors.client.session import Call, Session, Wait, Waiter
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.errors import Closed, OutcomeUnknown, ProtocolError, RemoteError, SupervisorUnreachable
+from conveyor_actors.ipc import absence
 from conveyor_actors.packing import pack, unpack
 from conveyor_actors.units import format_duration
 from conveyor_actors.wire import Body, JobView, Message, Ref, Welcome

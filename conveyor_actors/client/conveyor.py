@@ -12,6 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final
 
+from conveyor_actors import ipc
 from conveyor_actors.client.channel import Channel
 from conveyor_actors.client.completion import as_completed
 from conveyor_actors.client.events import Events
@@ -37,7 +38,6 @@ from conveyor_actors.wire import (
 )
 
 URL_VARIABLE: Final = "CONVEYOR_URL"
-IPC_PATH_BYTES_MAX: Final = 107
 _URL_ALLOWED: Final = "an address such as 'ipc:///srv/app/data/conveyor.sock' or 'tcp://127.0.0.1:7600'"
 
 
@@ -168,6 +168,6 @@ def _checked_url(field: str, url: object) -> str:
     if not path.startswith("@"):
         path = os.path.abspath(path)  # the working directory may change later
     size = len(os.fsencode(path))
-    if size > IPC_PATH_BYTES_MAX:
-        raise InvalidOption(field, url, f"a path of at most {IPC_PATH_BYTES_MAX} bytes (this has {size})")
+    if size > ipc.PATH_BYTES_MAX:
+        raise InvalidOption(field, url, f"a path of at most {ipc.PATH_BYTES_MAX} bytes (this has {size})")
     return f"ipc://{path}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import socket as sockets
 import sys
 import threading
 from typing import Final
@@ -114,25 +113,3 @@ def _configure(socket: zmq.Socket[bytes], address: str) -> None:
     if address.startswith("tcp://"):  # a host that is gone without a word is noticed all the same
         socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
-
-
-def absence(address: str) -> str | None:
-    """Why nothing can be reached at an ipc address, or None if something listens or cannot be asked."""
-    if not address.startswith("ipc://"):
-        return None
-    path = address.removeprefix("ipc://")
-    if path.startswith("@"):
-        path = "\0" + path[1:]
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except FileNotFoundError:
-            return "there is no such socket"
-        except ConnectionRefusedError:
-            return "the socket is there but nobody listens"
-        except PermissionError:
-            return "this user may not open the socket"
-        except OSError:
-            return None
-    return None

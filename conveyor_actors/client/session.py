@@ -1,9 +1,9 @@
 """The client's side of the protocol: numbers requests, remembers what is unanswered, knows which jobs are waited for.
 
 Knows no sockets, clocks or threads: its caller carries the frames (an encoded request or reply each) and wakes who is
-`ready`. Invariant: whatever was not
-answered is in the frames of `reconnected`, in the order in which it was asked, after a new Hello; nothing is forgotten
-before it is marked as ready, so that an exception between two steps (Ctrl-C) costs a repetition and no more.
+`ready`. Invariant: whatever was not answered is in the frames of `reconnected`, in the order in which it was asked,
+after a new Hello; nothing is forgotten before it is marked as ready, so that an exception between two steps (Ctrl-C)
+costs a repetition and no more.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from conveyor_actors import ipc
 from conveyor_actors.config.model import RateConfig
 from conveyor_actors.errors import InvalidOption
 from conveyor_actors.model import NAME_BYTES_MAX, Keep, KeepRule
@@ -21,8 +22,6 @@ from conveyor_actors.wire import EVENTS_PORT_STEP, EVENTS_SUFFIX
 
 Reader = Callable[[object, str], Any]
 
-#: `sun_path` of a Unix socket address has 108 bytes, the last of them zero.
-IPC_PATH_BYTES_MAX: Final = 107
 PORT_MAX: Final = 65_535
 WHOLE_MAX: Final = 2**63 - 1
 LISTEN_ALLOWED: Final = "an address such as 'ipc://data/conveyor.sock' or 'tcp://127.0.0.1:7600'"
@@ -202,11 +201,11 @@ def ipc_address(path: Path, field: str, value: object) -> str:
 def check_socket(path: Path, field: str, value: object) -> None:
     """Refuses the path of a socket that does not fit into the kernel's socket address."""
     length = len(os.fsencode(path))
-    if length > IPC_PATH_BYTES_MAX:
+    if length > ipc.PATH_BYTES_MAX:
         raise InvalidOption(
             field,
             value,
-            f"a shorter data_dir or listen: the path of a socket has at most {IPC_PATH_BYTES_MAX} bytes, "
+            f"a shorter data_dir or listen: the path of a socket has at most {ipc.PATH_BYTES_MAX} bytes, "
             f"and {path} has {length}",
         )
 

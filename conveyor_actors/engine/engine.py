@@ -1,7 +1,7 @@
 """The engine: takes what the shell reports inside one transaction and says what to do after its commit.
 
-Deterministic: the same tables, inputs and moments give the same tables and effects. `handle` changes nothing but the
-transaction and memory that is derived from it; after an aborted transaction `reload` makes memory right again.
+Deterministic: the same tables, inputs and moments give the same tables and effects. `handle` changes the transaction
+and memory; after an aborted transaction `reload` makes memory such that the inputs can be handled once more.
 """
 
 from __future__ import annotations

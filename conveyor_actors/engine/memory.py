@@ -1,7 +1,7 @@
 """What the engine remembers between ticks: things that die with the process, and small things derived from the tables.
 
-Everything derived is loaded anew after an aborted tick (`recovery.load`); the rest changes only in ways that may be
-repeated (pools, new workers) or are undone then (dead workers, waits).
+Everything derived is loaded anew after an aborted tick (`recovery.load`); the rest changes in ways that may be repeated
+(pools, new workers, what is full, estimates) or are undone then (dead workers, waits).
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ import contextlib
 import grp
 import logging
 import os
-import socket as sockets
 from pathlib import Path
 from typing import Final
 
 import zmq
 
+from conveyor_actors import ipc
 from conveyor_actors.config import SupervisorConfig
 from conveyor_actors.data import UNREADABLE
 from conveyor_actors.engine.inputs import ClientSays, Input
@@ -117,7 +117,7 @@ class Gateway:
             raise
 
     def _bind(self, socket: zmq.Socket[bytes], address: str) -> None:
-        if address.startswith("ipc://") and _is_served(address.removeprefix("ipc://")):
+        if address.startswith(ipc.SCHEME) and ipc.absence(address) is None:  # to bind it would steal it without a word
             raise InvalidConfig(f"another process listens on {address}: stop that one, or change supervisor.listen")
         before = os.umask(0o177)
         try:
@@ -126,8 +126,8 @@ class Gateway:
             raise InvalidConfig(f"cannot listen on {address}: {error.strerror}; change supervisor.listen") from error
         finally:
             os.umask(before)
-        if address.startswith("ipc://"):
-            path = Path(address.removeprefix("ipc://"))
+        if address.startswith(ipc.SCHEME):
+            path = Path(address.removeprefix(ipc.SCHEME))
             self._paths.append(path)
             if self._config.socket_group is not None:
                 _give_to_group(path, self._config.socket_group)
@@ -291,19 +291,6 @@ class Gateway:
         self.events.close(_LAST_WORDS_MS)
         for path in self._paths:
             path.unlink(missing_ok=True)
-
-
-def _is_served(path: str) -> bool:
-    """Whether somebody listens there. To bind it all the same would steal it without a word."""
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return True
 
 
 def _give_to_group(path: Path, group: str) -> None:

@@ -25,7 +25,13 @@ _NOT_TOTALS = ("next_number", "next_event")
 
 
 def make_info(
-    state: str, started_ms: int, memory: Memory, pools: Iterable[Pool], store: LmdbStore, warnings: list[str]
+    state: str,
+    started_ms: int,
+    memory: Memory,
+    pools: Iterable[Pool],
+    store: LmdbStore,
+    warnings: list[str],
+    garbage: int,
 ) -> Info:
     totals = {k: v for k, v in msgspec.structs.asdict(memory.totals).items() if k not in _NOT_TOTALS}
     pools = list(pools)
@@ -40,6 +46,7 @@ def make_info(
         queue_infos(memory),
         StoreInfo(str(store.path), store.size(), store.disk_free()),
         [*warnings, *_warnings(memory, pools)],
+        garbage,
     )
 
 

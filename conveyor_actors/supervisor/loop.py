@@ -270,6 +270,7 @@ class Loop:
                     self._pools.values(),
                     self._store,
                     self._warnings,
+                    self._gateway.garbage + self._switchboard.garbage,
                 )
                 self._gateway.reply(route, no, InfoReply(info))
             elif isinstance(question, GetWorkers):

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import zmq
 from processes import is_alive
+from waiting import until
 
 from conveyor_actors import CorruptRecord, InvalidPayload
 from conveyor_actors.packing import pack, unpack
@@ -175,6 +176,13 @@ def test_peers_that_connect_and_say_nothing(supervisor, connect):
 def test_a_message_larger_than_any_may_be(supervisor, connect, raw):
     raw.send(b"\xc4" * (200 * 1024 * 1024))
     assert_serves(supervisor, connect)
+
+
+def test_garbage_is_counted(supervisor, connect, raw):
+    conveyor = connect(supervisor)
+    assert conveyor.info().garbage == 0
+    raw.send(b"\xc1 garbage")
+    until(lambda: conveyor.info().garbage == 1)
 
 
 def test_garbage_on_the_workers_own_socket(supervisor, connect, start):
