@@ -9,7 +9,7 @@ from conveyor_actors.engine.credits import QUIET_US_MAX, UNKNOWN_US, has_room, s
 from conveyor_actors.engine.damage import set_aside
 from conveyor_actors.engine.ending import fail
 from conveyor_actors.engine.leasing import put_back, release
-from conveyor_actors.engine.memory import Batch, Handler, Lease, Pool, Queue, Worker, effective_options
+from conveyor_actors.engine.memory import Batch, Handler, Lease, PassedOver, Pool, Queue, Worker, effective_options
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.engine.transitions import CLAIM, RECALL, REFUSE, move
 from conveyor_actors.errors import CorruptRecord
@@ -89,6 +89,7 @@ class _Waiting:
         "handler",
         "not_taken",
         "number",
+        "passed",
         "pool",
         "prefix",
         "queue",
@@ -106,20 +107,49 @@ class _Waiting:
         self.number = 0
         self.record: JobRecord
         self.handler: Handler
-        last = queue.passed_over.get(pool.name)
-        self.exhausted = not self.cursor.set_range(self.prefix if last is None else last + b"\0")
+        self.passed = queue.passed_over.get(pool.name)
+        self._seek()
         self._settle()
 
     def take(self) -> None:
         """Takes the current job out of `waiting` and goes on to the next."""
-        self.exhausted = not self.tick.tables.waiting.delete_at(self.cursor)
+        self._leave(taken=True)
         self._settle()
+
+    def _seek(self) -> None:
+        """To the next place at which the pool may have something to do."""
+        start, passed = self.prefix, self.passed
+        if passed is not None:
+            start = passed.taken_since[0] if passed.taken_since else passed.upto + b"\0"
+        self.exhausted = not self.cursor.set_range(start)
+
+    def _leave(self, *, taken: bool) -> None:
+        """On from a place: its row was taken, or is left to others."""
+        cursor, passed = self.cursor, self.passed
+        place = cursor.key()
+        more = taken and self.tick.tables.waiting.delete_at(cursor)
+        if passed is not None and passed.taken_since:
+            del passed.taken_since[0]
+            self._seek()
+        elif taken:
+            self.exhausted = not more
+        else:
+            if passed is None:
+                self.passed = self.queue.passed_over[self.pool.name] = PassedOver(place)
+            else:
+                passed.upto = place
+            self.exhausted = not cursor.next()
 
     def _settle(self) -> None:
         """Finds the first job at or after the cursor that the pool has a handler for."""
         tick, queue, cursor = self.tick, self.queue, self.cursor
         while not self.exhausted:
-            if cursor.key()[:4] != self.prefix:
+            place, passed = cursor.key(), self.passed
+            if passed is not None and passed.taken_since and place != passed.taken_since[0]:
+                del passed.taken_since[0]  # whoever had it is gone again
+                self._seek()
+                continue
+            if place[:4] != self.prefix:
                 self.exhausted = True
                 return
             key = cursor.value()
@@ -131,7 +161,7 @@ class _Waiting:
             except CorruptRecord as error:
                 if self.seen_enough():
                     return
-                self.exhausted = not tick.tables.waiting.delete_at(cursor)
+                self._leave(taken=True)
                 set_aside(tick, queue, read_number(key), WAITING, error)
                 continue
             handler = self.pool.handler(queue.name, record.name)
@@ -140,12 +170,10 @@ class _Waiting:
                 return
             if self.seen_enough():
                 return
-            if _nobody_can_run(tick, queue, record.name):
-                self.exhausted = not tick.tables.waiting.delete_at(cursor)
+            nobody = _nobody_can_run(tick, queue, record.name)
+            self._leave(taken=nobody)
+            if nobody:
                 _refuse(tick, queue, read_number(key), record)
-            else:
-                queue.passed_over[self.pool.name] = cursor.key()
-                self.exhausted = not cursor.next()
 
     def seen_enough(self) -> bool:
         """Counts a job that is not taken; True if a tick does not go beyond so many."""

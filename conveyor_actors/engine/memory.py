@@ -57,8 +57,19 @@ class Queue:
         self.settings = settings
         #: When the newest of the jobs that are filed under a state ended; None: nobody has looked.
         self.newest_ms: list[int | None] = [None] * len(counts)
-        #: Up to which key of `waiting` a pool (by name) has looked and left all to others.
-        self.passed_over: dict[str, bytes] = {}
+        #: What a pool (by name) has looked at and left to others.
+        self.passed_over: dict[str, PassedOver] = {}
+
+
+class PassedOver:
+    """The beginning of a queue, in which a pool has nothing to do but at the places that were taken since."""
+
+    __slots__ = ("taken_since", "upto")
+
+    def __init__(self, upto: bytes) -> None:
+        #: Keys of `waiting`.
+        self.upto = upto
+        self.taken_since: list[bytes] = []
 
 
 class Handler:

@@ -6,6 +6,8 @@ that it can run.
 
 from __future__ import annotations
 
+from bisect import insort
+
 from conveyor_actors.engine.memory import Memory, Queue
 from conveyor_actors.engine.tick import Tick
 from conveyor_actors.model import DELAYED, EVENT_CODE, WAITING
@@ -15,6 +17,8 @@ from conveyor_actors.store.tables import JobRecord, number_key
 _WAITING_EVENT = EVENT_CODE["waiting"]
 _DELAYED_EVENT = EVENT_CODE["delayed"]
 _FIFO = 2**63
+#: With more places to look at again, all is looked at again.
+_TAKEN_SINCE_MAX = 10_000
 
 
 def order_of(number: int, lifo: bool) -> int:
@@ -43,6 +47,10 @@ def put_off(tick: Tick, queue: Queue, number: int, record: JobRecord, before: in
 
 def _look_there_again(memory: Memory, queue: Queue, key: bytes, name: str) -> None:
     able = [pool.name for pool in memory.pools_of(queue.name) if pool.handler(queue.name, name) is not None]
-    for pool, last in list(queue.passed_over.items()):
-        if key <= last and (pool in able or not able):  # a job that nobody can run is refused by whoever finds it
-            del queue.passed_over[pool]
+    for pool, passed in list(queue.passed_over.items()):
+        if key <= passed.upto and (
+            pool in able or not able
+        ):  # a job that nobody can run is refused by whoever finds it
+            insort(passed.taken_since, key)
+            if len(passed.taken_since) > _TAKEN_SINCE_MAX:
+                del queue.passed_over[pool]

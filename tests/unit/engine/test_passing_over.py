@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from conveyor_actors.engine import dispatching
 from conveyor_actors.engine.memory import Settings
+from conveyor_actors.store.tables import read_job
 
 from .harness import Host, new, settings
 
@@ -65,9 +67,10 @@ def test_a_job_that_returns_to_its_place_is_found(two: Host) -> None:
 
 def test_a_job_of_another_pool_that_is_put_there_is_no_reason_to_look(two: Host) -> None:
     two.add(*["special"] * 10)
-    passed = dict(two.engine.memory.queues["q"].passed_over)
+    passed = two.engine.memory.queues["q"].passed_over["one"]
+    before = passed.upto
     two.add(new("special", priority=-1))
-    assert two.engine.memory.queues["q"].passed_over == passed
+    assert (passed.upto, passed.taken_since) == (before, [])
 
 
 def test_a_job_of_nobody_that_is_put_there_is_refused(two: Host) -> None:
@@ -88,3 +91,30 @@ def test_very_many_jobs_of_nobody_are_refused_over_several_ticks(two: Host) -> N
     assert 0 < refused < MANY
     assert go_on(two) > 1
     assert two.counts() == {"failed": MANY}
+
+
+def test_jobs_that_are_put_before_it_are_found_in_order_and_nothing_else_is_looked_at(
+    two: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.add(*["special"] * MANY)
+    go_on(two)
+    (running,) = two.add("work")
+    second, first, third = two.add(new("work", priority=-1), new("work", priority=-2), "work")
+    looked_at = []
+    monkeypatch.setattr(dispatching, "read_job", lambda sealed: looked_at.append(sealed) or read_job(sealed))
+    two.complete(running, "one-1")
+    assert two.dispatched() == {"one-1": [first, second, third]}
+    assert len(looked_at) < 10
+    assert two.engine.memory.queues["q"].passed_over["one"].taken_since == []
+
+
+def test_a_place_that_was_taken_and_is_empty_again_is_no_hindrance(two: Host) -> None:
+    two.add(*["special"] * 10)
+    (running,) = two.add("work")
+    two.add(new("work", priority=-1))
+    passed = two.engine.memory.queues["q"].passed_over["one"]
+    (place,) = passed.taken_since
+    passed.taken_since.insert(0, place[:-1])
+    (last,) = two.add("work")
+    two.complete(running, "one-1")
+    assert len(two.dispatched()["one-1"]) == 2 and last in two.dispatched()["one-1"]
