@@ -13,9 +13,9 @@ import msgspec
 from conveyor_actors.client.job import Job
 from conveyor_actors.errors import CorruptRecord
 from conveyor_actors.model import STATE_NAMES, Attempt, Info, QueueInfo, Worker
+from conveyor_actors.text import in_lines
 
 _TEXT_CHARS_MAX = 60
-_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def _json(value: Any) -> None:
@@ -33,7 +33,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=column != "error")
     for row in rows:
-        table.add_row(*(Text(_shown(cell)) for cell in row))
+        table.add_row(*(Text(in_lines(cell)) for cell in row))
     Console(soft_wrap=False).print(table)
 
 
@@ -112,17 +112,17 @@ def job(found: Job, history: list[Attempt], as_json: bool) -> None:
     fields = {n: v for n, v in as_dict(found).items() if n == "data" or (n != "failure" and v not in empty)}
     for name, value in fields.items():
         text = value.astimezone().isoformat(" ", "milliseconds") if isinstance(value, datetime) else _plain(value)
-        click.echo(f"{name:14} {_shown(text)}")
+        click.echo(f"{name:14} {in_lines(text)}")
     if found.failure is not None:
-        click.echo(f"{'failure':14} {found.failure.kind}: {_shown(found.failure.message)}")
+        click.echo(f"{'failure':14} {found.failure.kind}: {in_lines(found.failure.message)}")
         if found.failure.traceback:
-            click.echo(_shown(_indent(found.failure.traceback)))
+            click.echo(in_lines(_indent(found.failure.traceback)))
     if len(history) > 1:
         click.echo("history")
         for line in history:
             when = line.at.astimezone().isoformat(" ", "milliseconds")
             message = _short(line.message) if sys.stdout.isatty() else line.message
-            click.echo(_shown(f"  {when}  {line.kind:11} {line.worker}  {message}".rstrip()))
+            click.echo(in_lines(f"  {when}  {line.kind:11} {line.worker}  {message}".rstrip()))
 
 
 def workers(found: list[Worker], info: Info, as_json: bool) -> None:
@@ -140,11 +140,6 @@ def stopped(pid: int, as_json: bool) -> None:
         _json({"stopped": pid})
     else:
         click.echo(f"the supervisor (pid {pid}) has stopped", err=True)
-
-
-def _shown(text: str) -> str:
-    """What a job says may hold escape sequences: they are shown, not obeyed."""
-    return text.translate(_CONTROLS)
 
 
 def _plain(value: Any) -> str:

@@ -21,12 +21,14 @@ from typing import IO, Any, Final
 
 from conveyor_actors.client.conveyor import Conveyor
 from conveyor_actors.config import client_url, load_config, parse_config
-from conveyor_actors.errors import InvalidConfig, InvalidOption, SupervisorFailed, UsageError
+from conveyor_actors.errors import ConveyorError, InvalidConfig, InvalidOption, SupervisorFailed, UsageError
 from conveyor_actors.model import Keep
 from conveyor_actors.units import duration_ms
 
 #: What a stop may take beyond the time that running jobs are given: they are asked to end for 5 s, and then killed.
 _STOP_MARGIN_MS: Final = 15_000
+#: What a supervisor takes at most that can be told anything.
+_TELLING_SECONDS: Final = 2
 _MODULE: Final = "conveyor_actors.supervisor.main"
 _READY: Final = "ready"
 
@@ -84,7 +86,7 @@ class Supervisor:
         return Conveyor(self.url, **options)
 
     def start(self) -> None:
-        """Starts it and waits until it serves clients and its pools are ready (or suspended)."""
+        """Starts it and waits until it serves clients and each pool is ready or has failed to start (see `info()`)."""
         if self.process is not None:
             raise UsageError("this Supervisor was started before: make a new one")
         with self._config_arguments() as arguments, self._output() as output:
@@ -116,13 +118,22 @@ class Supervisor:
         process = self.process
         if process is None or process.poll() is not None:
             return
-        process.send_signal(signal.SIGTERM)
-        if timeout is not None and not _ends(process, wait_ms):
-            process.send_signal(signal.SIGTERM)  # hurries
-            wait_ms = 0
-        if not _ends(process, wait_ms + _STOP_MARGIN_MS):
+        if timeout is None or not self._is_told_to_stop(wait_ms):
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait((wait_ms + _STOP_MARGIN_MS) / 1000)
+        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def _is_told_to_stop(self, timeout_ms: int) -> bool:
+        """A signal cannot say how long running jobs may take."""
+        try:
+            with self.connect(timeout=_TELLING_SECONDS) as conveyor:
+                conveyor.stop(timeout=timeout_ms / 1000)
+        except ConveyorError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[IO[bytes] | None]:
@@ -154,14 +165,6 @@ class Supervisor:
                 f"the supervisor for {self.url} exited with status {status} before it was ready: "
                 f"{told or 'its log says why'}"
             )
-
-
-def _ends(process: subprocess.Popen[bytes], within_ms: int) -> bool:
-    try:
-        process.wait(within_ms / 1000)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def _plain(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -20,8 +21,8 @@ from conveyor_actors.supervisor.workers import WorkerProcess
 from conveyor_actors.units import format_size
 
 #: The part of all descriptors that may be in use without a warning.
-_FILES_PART_MAX = 0.8
-_NOT_TOTALS = ("next_number", "next_event")
+_FILES_PART_MAX: Final = 0.8
+_NOT_TOTALS: Final = ("next_number", "next_event")
 
 
 def make_info(

@@ -69,9 +69,9 @@ class LogStream:
 def _writer(fd: int) -> Callable[[bytes], int]:
     """Writes to the descriptor or raises `BlockingIOError`. Its flags are shared with other processes: they stay."""
     mode = os.fstat(fd).st_mode
-    if stat.S_ISFIFO(mode):
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with contextlib.suppress(OSError):
-            own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             return lambda piece: os.write(own, piece)
     if stat.S_ISSOCK(mode):
         connection = socket.socket(fileno=os.dup(fd))

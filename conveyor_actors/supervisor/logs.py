@@ -16,6 +16,7 @@ import msgspec
 
 from conveyor_actors.errors import InvalidOption
 from conveyor_actors.supervisor.log_stream import LogStream
+from conveyor_actors.text import in_lines, on_one_line
 
 _STDERR: Final = 2
 LOGGER_NAME: Final = "conveyor"
@@ -29,8 +30,6 @@ LEVELS: Final = {
 
 _SHORT_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _COLOURS: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
-#: A job's output may hold escape sequences: on a terminal they are shown, not obeyed.
-_CONTROLS: Final = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
 
 
 def configure(level: str = "info", stream: TextIO | LogStream | None = None, json: bool | None = None) -> None:
@@ -109,11 +108,11 @@ class HumanLines(logging.Formatter):
         if self.coloured and record.levelname in _COLOURS:
             level = f"\x1b[{_COLOURS[record.levelname]}m{level}\x1b[0m"
         clock = self.formatTime(record, "%H:%M:%S")
-        line = f"{clock} {level} {_text(record.getMessage()).translate(_CONTROLS)}"
+        line = f"{clock} {level} {on_one_line(_text(record.getMessage()))}"
         if fields := " ".join(f"{key}={_word(value)}" for key, value in _fields(record).items()):
             line = f"{line}  {fields}"
         if traceback := _traceback(self, record):
-            line = f"{line}\n{traceback}"
+            line = f"{line}\n{in_lines(traceback)}"
         return line
 
 

@@ -7,6 +7,7 @@ nothing leaves this process before the commit it depends on.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import time
@@ -29,7 +30,7 @@ from conveyor_actors.engine.inputs import (
 from conveyor_actors.engine.memory import PoolSettings, QueueSettings, Settings
 from conveyor_actors.errors import StoreError
 from conveyor_actors.store.lmdb_store import LmdbStore
-from conveyor_actors.supervisor import health, liveness, logs
+from conveyor_actors.supervisor import health, liveness, logs, processes
 from conveyor_actors.supervisor.datadir import DataDir
 from conveyor_actors.supervisor.gateway import Gateway, Question
 from conveyor_actors.supervisor.logs import event
@@ -79,6 +80,7 @@ class Loop:
         self._tick_us = 0
         self._full = SetFull(None)
         self._few_files: str | None = None
+        self._children = set(processes.children_of(os.getpid()))
         self._started_ms = time.time_ns() // 1_000_000
         self._random = random.Random()
         self._shutdown = Shutdown(config.supervisor.shutdown_timeout_ms / 1000)
@@ -113,7 +115,7 @@ class Loop:
             config.supervisor.max_payload,
             self._look_ms() // 2,
             files,
-            set(),
+            self._children,
             self._ticker.inputs,
             self._reactor.watch,
             self._reactor.unwatch,
@@ -226,11 +228,11 @@ class Loop:
             event(log, "error", alarm)
 
     def _end_distrusted(self) -> None:
-        """Something they reported could not be handled: their death gives back what they hold."""
+        """Something they reported could not be handled: their death gives back what they hold, and charges nobody."""
         for id in self._ticker.distrusted:
             worker = self._worker(id)
             if worker is not None:
-                worker.kill("crashed", "what it reported could not be handled")
+                worker.kill("stopped", "what it reported could not be handled")
         self._ticker.distrusted.clear()
 
     def _worker(self, id: str) -> WorkerProcess | None:
@@ -327,6 +329,7 @@ class Loop:
         if few_files is not None and before is None:
             event(log, "warning", few_files)
         self._few_files = few_files
+        processes.reap_strangers(self._children)
         logs.flush()
         self._reactor.later(_HOST_SECONDS, self._look_after_the_host)
 

@@ -20,9 +20,10 @@ class _Output(io.FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data) or 0
+            written = super().write(data)
         except OSError:
-            return len(data)
+            written = None
+        return len(data) if written is None else written
 
 
 def take_over_streams() -> None:

@@ -67,8 +67,8 @@ class Host(msgspec.Struct):
     beat_ms: int
     #: How many files handlers may open.
     files: int
-    #: The pids of all pools' spawners that are not reaped.
-    spawners: set[int]
+    #: Children of this process that no pool may kill as left behind: all spawners, and who was there before them.
+    children: set[int]
     #: Inputs for the next tick.
     inputs: list[Input]
     #: (file descriptor, what to do when it is readable)
@@ -139,7 +139,7 @@ class Pool:
 
     def _adopt(self, spawner: SpawnerProcess) -> None:
         self._spawner = spawner
-        self.host.spawners.add(spawner.pid)
+        self.host.children.add(spawner.pid)
         self.host.watch(spawner.control.fileno(), self._read_reports)
         self.host.watch(spawner.pidfd, self._spawner_died)
 
@@ -196,7 +196,7 @@ class Pool:
         assert spawner is not None, "its pidfd is watched for as long as it is there"
         self._read_reports()  # what it said before it died
         how = spawner.ended()
-        self.host.spawners.discard(spawner.pid)
+        self.host.children.discard(spawner.pid)
         self.host.unwatch(spawner.control.fileno())
         self.host.unwatch(spawner.pidfd)
         spawner.close()
@@ -221,7 +221,7 @@ class Pool:
         """Without a spawner nobody sweeps what a dead worker has left, and nobody reports: we do."""
         if self._spawner is not None or self._dead_spawner is None or not self.workers:
             return
-        if not self._dead_spawner.kill_descendants(self.host.spawners, _DYING_SECONDS_MAX):
+        if not self._dead_spawner.kill_descendants(self.host.children, _DYING_SECONDS_MAX):
             self.host.later(_DYING_AGAIN_SECONDS, self._bury_orphans)
             return
         for worker in list(self.workers.values()):
@@ -294,7 +294,8 @@ class Pool:
         worker.ready = self._has_served = True
         worker.threads = said.threads
         self._early_deaths_in_a_row = 0
-        self.reason = ""
+        if self.state != "suspended":
+            self.reason = ""
         self.host.inputs.append(WorkerReady(worker.id, self.config.name, said.pid))
         event(log, "debug", f"pool {self.config.name}: worker {worker.id} is ready", pid=said.pid)
 
@@ -404,8 +405,8 @@ class Pool:
         """
         spawner, self._spawner = self._spawner, None
         if spawner is not None:
-            self.host.spawners.discard(spawner.pid)
-            spawner.await_end(self.host.spawners)
+            self.host.children.discard(spawner.pid)
+            spawner.await_end(self.host.children)
             spawner.close()
         for worker in self.workers.values():
             if worker.pidfd >= 0:

@@ -145,20 +145,35 @@ def kill_marked(variable: str, value: str, deadline_s: float) -> list[int]:
             kill_for_sure(pid, is_marked, deadline_s)
 
 
-def kill_strays(known: Collection[int], deadline_s: float) -> bool:
-    """Kills and reaps all children of this process but those that it knows: they came to it when their parents died.
-    False if some is alive at the deadline.
-    """
-    while strays := set(children_of(os.getpid())) - set(known):
+class Killed(NamedTuple):
+    """How many children were killed and reaped, and whether none is left."""
+
+    reaped: int
+    none_left: bool
+
+
+def kill_children(spared: Collection[int], deadline_s: float) -> Killed:
+    """Kills and reaps all children of this process but those that are spared, until there are none, or the deadline."""
+    count = 0
+    while strays := set(children_of(os.getpid())) - set(spared):
+        if time.monotonic() > deadline_s:
+            return Killed(count, False)
         for pid in strays:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.0005)
-    return True
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    count += 1
+                else:
+                    time.sleep(0.0005)
+    return Killed(count, True)
+
+
+def reap_strangers(known: Collection[int]) -> None:
+    """Takes the ends of children that came to this process when their parents died, and of nobody else's."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in known:
+            os.waitpid(ended.si_pid, 0)
 
 
 def _is_alive(pid: int) -> bool:

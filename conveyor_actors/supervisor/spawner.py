@@ -173,33 +173,12 @@ class Spawner:
 
     def _sweep(self) -> int:
         """Kills what a dead worker left behind: as a subreaper we are its parent now. A living worker keeps its own."""
-        swept = 0
-        deadline = time.monotonic() + _SWEEP_SECONDS_MAX
-        while time.monotonic() < deadline:
-            strays = set(processes.children_of(os.getpid())) - self._workers.keys() - self._strangers
-            if not strays:
-                break
-            for pid in strays:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its
-                with contextlib.suppress(ChildProcessError):
-                    if os.waitpid(pid, os.WNOHANG)[0]:
-                        swept += 1
-                    else:
-                        time.sleep(0.0005)
-        return swept
+        spared = self._workers.keys() | self._strangers
+        return processes.kill_children(spared, time.monotonic() + _SWEEP_SECONDS_MAX).reaped
 
     def kill_all(self) -> None:
         """The end: nobody is left to report to."""
-        deadline = time.monotonic() + _SWEEP_SECONDS_MAX
-        while time.monotonic() < deadline and (children := processes.children_of(os.getpid())):
-            for pid in children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            time.sleep(0.0005)
+        processes.kill_children((), time.monotonic() + _SWEEP_SECONDS_MAX)
 
 
 def _ignore_the_terminal() -> None:

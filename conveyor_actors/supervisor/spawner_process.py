@@ -105,7 +105,7 @@ class SpawnerProcess:
         if at_once:
             self._process.kill()
 
-    def await_end(self, living: Collection[int]) -> None:
+    def await_end(self, others: Collection[int]) -> None:
         """After `let_go`. If it cannot, we do."""
         try:
             if self._process.wait(_STOP_SECONDS_MAX) == 0:
@@ -113,18 +113,20 @@ class SpawnerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self.kill_descendants(living, _STRAYS_SECONDS_MAX)
+        self.kill_descendants(others, _STRAYS_SECONDS_MAX)
 
-    def kill_descendants(self, living: Collection[int], seconds: float) -> bool:
+    def kill_descendants(self, others: Collection[int], seconds: float) -> bool:
         """After its end: kills all that it has started and that was started by those. False if some is alive after
         this time.
 
         All carry its mark but those that were given another environment. And those whose parents are dead are children
-        of ours now, which the `living` spawners are too.
+        of ours now, beside `others` that are none of its.
         """
         deadline = time.monotonic() + seconds
         marked = processes.kill_marked(processes.SPAWNER_VARIABLE, self.id, deadline)
-        return not marked and processes.kill_strays(living, deadline)
+        if os.getpid() == 1:  # everybody's orphans come to us
+            return not marked
+        return not marked and processes.kill_children(others, deadline).none_left
 
     def close(self) -> None:
         """After its end."""

@@ -43,10 +43,20 @@ class Start:
 
     @contextlib.contextmanager
     def process(
-        self, *, stdout: Any = None, stderr: Any = None, prepare: Callable[[], None] | None = None, **how: Any
+        self,
+        *,
+        stdout: Any = None,
+        stderr: Any = None,
+        prepare: Callable[[], None] | None = None,
+        before: str | None = None,
+        **how: Any,
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A supervisor that nobody waits for, with these streams; killed at the end if it still runs."""
+        """A supervisor that nobody waits for, with these streams, by a script if something comes before; killed at the
+        end if it still runs.
+        """
         command = [sys.executable, "-m", "conveyor_actors.supervisor.main", "--config", self.write_config(**how)]
+        if before is not None:
+            command = ["sh", "-c", f'{before} exec "$@"', "sh", *command]
         with subprocess.Popen(command, stdout=stdout, stderr=stderr, preexec_fn=prepare) as process:
             try:
                 yield process

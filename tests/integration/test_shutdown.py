@@ -194,3 +194,12 @@ def test_closing_with_a_time_is_a_shutdown_like_any_other(start, connect, record
     assert stubborn.history() == []
     again.close(timeout="100ms")
     start.started.clear()
+
+
+def test_closing_with_more_time_than_configured_lets_a_job_finish(start, connect, record):
+    supervisor = start(workers=1, supervisor={"shutdown_timeout": "100ms"})
+    job = connect(supervisor).queue("q").add("slow", {"folder": record.folder, "seconds": 1})
+    record.running(job.id)
+    supervisor.close(timeout="20s")
+    assert supervisor.returncode == 0
+    assert record.ids("end") == [job.id]

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from waiting import until
 
-from conveyor_actors import Supervisor
+from conveyor_actors import Conveyor, Supervisor
 
 
 def spawners_of(supervisor):
@@ -114,3 +114,18 @@ def test_the_log_tells_which_job_a_death_hit(start, connect, record, gate, home)
     (line,) = [line for line in (home / "log").read_text().splitlines() if "was killed by SIGKILL" in line]
     assert '"job":"q/thumb"' in line
     assert '"cause":"crashed"' in line
+
+
+def test_a_process_that_was_there_before_the_supervisor_is_none_of_its_own(start):
+    """As beside it in a container: started by the script that becomes the supervisor."""
+    with start.process(before="sleep 600 &") as process:
+        sidecar = until(lambda: [child for child in psutil.Process(process.pid).children() if child.name() == "sleep"])
+        with Conveyor(start.url) as conveyor:
+            assert conveyor.queue("q").add("echo", 1).result("20s") == 1
+            (spawner,) = [child for child in psutil.Process(process.pid).children() if child.name() != "sleep"]
+            spawner.kill()
+            assert conveyor.queue("q").add("echo", 2).result("20s") == 2
+        assert sidecar[0].status() == psutil.STATUS_SLEEPING
+        process.terminate()
+        process.wait()
+        sidecar[0].kill()

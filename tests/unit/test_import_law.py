@@ -16,7 +16,7 @@ ROOT = Path(conveyor_actors.__file__).parent
 
 #: From left to right: a module imports from its own group and from those left of it.
 LAYERS = (
-    {"errors", "units", "model", "ipc"},
+    {"errors", "units", "model", "ipc", "text"},
     {"data", "packing", "wire", "config"},
     {"options", "handlers", "box"},
     {"store.tables"},

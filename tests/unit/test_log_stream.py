@@ -10,6 +10,7 @@ import pytest
 
 from conveyor_actors.supervisor import log_stream
 from conveyor_actors.supervisor.log_stream import LogStream
+from conveyor_actors.supervisor.output import _stream
 
 
 class Pipe:
@@ -98,3 +99,22 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     stream.write("to nobody\n")
     stream.finish()
     os.close(writing)
+
+
+def test_a_terminal_that_shows_nothing_more_stops_nobody() -> None:
+    leading, following = os.openpty()
+    stream = LogStream(following)
+    assert stream.isatty()
+    for number in range(1_000):
+        stream.write(f"line {number} " + "x" * 120 + "\n")
+    os.close(leading)
+    os.close(following)
+
+
+def test_what_is_printed_where_nothing_can_be_is_lost_and_nobody_waits(pipe: Pipe) -> None:
+    pipe.fill()
+    os.set_blocking(pipe.writing, False)
+    printed = _stream(pipe.writing, "replace")
+    for _ in range(100):
+        printed.write("a line\n")
+    os.set_blocking(pipe.writing, True)

@@ -168,3 +168,14 @@ def test_configuring_again_replaces_and_nothing_reaches_the_root_logger(
 def test_an_unknown_level_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidOption, match="level = 'loud' is not allowed: use 'debug' or 'info'"):
         configure("loud")
+
+
+def test_a_traceback_is_shown_and_not_obeyed() -> None:
+    stream = Terminal()
+    configure(stream=stream)
+    try:
+        raise ValueError("\x1b[2Jgone")
+    except ValueError as error:
+        event(log, "error", "it failed", exc_info=error)
+    assert "\\x1b[2Jgone" in stream.getvalue() and "\x1b[2J" not in stream.getvalue()
+    assert "\nTraceback" in stream.getvalue()

@@ -34,7 +34,7 @@ class PlayedSpawner(SpawnerProcess):
         self.pidfd = os.pidfd_open(process.pid)
         self._process = process
 
-    def kill_descendants(self, living: Collection[int], seconds: float) -> bool:
+    def kill_descendants(self, others: Collection[int], seconds: float) -> bool:
         """The descendants of this process are others'."""
         return True
 
@@ -243,3 +243,11 @@ def test_a_death_does_not_wait_for_long(stage: Stage) -> None:
         assert time.monotonic() < deadline
         stage.pass_time()
     assert worker.death().outcomes  # type: ignore[union-attr]
+
+
+def test_a_pool_that_is_suspended_keeps_its_reason_when_a_worker_comes_late(stage: Stage) -> None:
+    order = stage.ordered()
+    worker = stage.forked(order)
+    stage.pool._suspend("too many deaths")
+    stage.pool.worker_ready(stage.pool.workers[order.worker], Ready(worker.pid, []))
+    assert stage.pool.info().reason == "too many deaths"
