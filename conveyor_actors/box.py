@@ -24,23 +24,22 @@ _MESSAGE_BYTES_MAX: Final = OUTCOMES_BYTES_MAX + len(join(0, b""))
 
 # Slots of eight bytes. The worker writes all but REVOKED, ABORT and who it is.
 TOKEN: Final = 1  # what runs now, 0 for nothing; written last at a start, cleared after the outcome is in the box
-STARTED_NS: Final = 2  # its real start, CLOCK_MONOTONIC
-STARTED_WALL_MS: Final = 3
-BEAT_NS: Final = 4  # the last heartbeat, CLOCK_MONOTONIC
-CLAIMED: Final = 5  # the highest token that the worker has taken for its own
-REVOKED: Final = 6  # whatever is above CLAIMED and not above this was taken back
-ABORT: Final = 7  # set by the supervisor: the running job is asked to stop
+STARTED_WALL_MS: Final = 2  # its real start
+BEAT_NS: Final = 3  # the last heartbeat, CLOCK_MONOTONIC
+CLAIMED: Final = 4  # the highest token that the worker has taken for its own
+REVOKED: Final = 5  # whatever is above CLAIMED and not above this was taken back
+ABORT: Final = 6  # set by the supervisor: the running job is asked to stop
 # Who the worker is, written by the supervisor: pid, start ticks and boot.
-PID: Final = 8
-START_TICKS: Final = 9
-BOOT: Final = 10
+PID: Final = 7
+START_TICKS: Final = 8
+BOOT: Final = 9
 # What it has finished. A part of a half is (count << 32) | bytes, from its beginning.
-SENT: Final = 11  # how many messages with outcomes were sent
-LARGE_SENT: Final = 12  # how many outcomes too large for the box were sent, each as a message of its own
-HALF: Final = 13  # which half is filled now
-SENT_PART: Final = 14  # the part of that half that was sent
-OUTCOMES: Final = 15  # two slots: the part of each half that is filled
-SENT_BEFORE: Final = 17  # two slots: how many messages were sent before each half was begun
+SENT: Final = 10  # how many messages with outcomes were sent
+LARGE_SENT: Final = 11  # how many outcomes too large for the box were sent, each as a message of its own
+HALF: Final = 12  # which half is filled now
+SENT_PART: Final = 13  # the part of that half that was sent
+OUTCOMES: Final = 14  # two slots: the part of each half that is filled
+SENT_BEFORE: Final = 16  # two slots: how many messages were sent before each half was begun
 _BYTES: Final = 0xFFFF_FFFF
 
 
@@ -158,8 +157,8 @@ class Box:
         slots = self.slots
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         half = 1 - slots[HALF]
+        slots[SENT_BEFORE + half] = slots[SENT]  # first: a death in between must not hide what is forgotten
         slots[OUTCOMES + half] = slots[SENT_PART] = 0
-        slots[SENT_BEFORE + half] = slots[SENT]
         slots[HALF] = half
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 

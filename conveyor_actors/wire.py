@@ -288,12 +288,13 @@ class EventBatch(Message, frozen=True):
 
 
 class EventPage(Message, frozen=True):
-    """`kept_from` is the oldest event kept, `last` the newest written; `more`: ask again for what follows."""
+    """`kept_from` is the oldest event kept, `last` the newest written; `more`: ask again for what follows `upto`."""
 
     batches: list[EventBatch]
     kept_from: int
     last: int
     more: bool
+    upto: int = 0
 
 
 class Ended(Message, frozen=True):

@@ -167,18 +167,23 @@ class Events(Iterator[Event]):
             self._behind = False
             self._look_at = monotonic() + _SETTLED_S
             return
-        if self.position + 1 < page.kept_from:
-            missing = {"missing_from": self.position + 1, "missing_to": page.kept_from - 1}
-            self.position = page.kept_from - 1
-            self._ready.append(Event(self.position, datetime.now(UTC), "gap", None, None, None, missing))
+        self._skip_to(page.kept_from)
         for batch in page.batches:
+            self._skip_to(batch.first)
             for seq, row in enumerate(batch.rows, batch.first):
                 self._deliver(seq, batch.at_ms, row)
+        self._skip_to(page.upto + 1 if page.more else page.last + 1)
         if not page.more:
             self._behind = False
-            self.position = max(self.position, page.last)
             self._ahead = [held for held in self._ahead if held[0] > self.position]
             heapq.heapify(self._ahead)
+
+    def _skip_to(self, seq: int) -> None:
+        """What is missing in the log before this event is told: it was trimmed, or cannot be read."""
+        if self.position + 1 < seq:
+            missing = {"missing_from": self.position + 1, "missing_to": seq - 1}
+            self.position = seq - 1
+            self._ready.append(Event(self.position, datetime.now(UTC), "gap", None, None, None, missing))
 
     def _read(self, after: int | None) -> EventPage:
         return self._channel.call(ReadEvents(after), EventPage)

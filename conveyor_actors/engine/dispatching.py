@@ -45,6 +45,7 @@ def _queues_with_work(tick: Tick, pool: Pool) -> list[Queue]:
             named = memory.named_queues
             rest = [q for q in memory.queues.values() if q.counts[WAITING] and not q.paused and q.name not in named]
             if rest:
+                rest.sort(key=lambda queue: queue.number)
                 last = pool.served_last
                 found += [queue for queue in rest if queue.number > last] + [
                     queue for queue in rest if queue.number <= last

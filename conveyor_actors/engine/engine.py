@@ -145,6 +145,9 @@ def _worker_died(tick: Tick, message: WorkerDied) -> None:
     take_outcomes(tick, worker, unrecorded(tick, message.outcomes))
     for lease in [lease for lease in memory.leases.values() if memory.batches[lease.batch].worker == message.worker]:
         release(tick, lease)
+        if lease.token in message.unheard:
+            interrupt(tick, lease, "how it ended could not be recorded")
+            continue
         if lease.token != message.running or message.cause == "stopped":
             put_back(tick, lease, RECALL)
             continue
@@ -169,10 +172,9 @@ def _drain(tick: Tick, message: Drain) -> None:
 
 
 def _set_full(tick: Tick, message: SetFull) -> None:
-    memory = tick.memory
-    if message.hold and not memory.hold:
+    tick.memory.full, tick.memory.hold = message.message, message.hold
+    if message.hold:
         recall_queue(tick, None)
-    memory.full, memory.hold = message.message, message.hold
 
 
 def _later(tick: Tick, message: Later) -> None:

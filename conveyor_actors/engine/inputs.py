@@ -67,7 +67,8 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 class WorkerDied(msgspec.Struct, frozen=True):
-    """A worker and all its descendants are dead. `running` is the token it was executing, 0 for none.
+    """A worker and all its descendants are dead. `running` is the token it was executing, 0 for none; `unheard` are
+    tokens of jobs that had finished, but how cannot be recorded.
 
     `cause`: `crashed` died by itself, `stalled` was killed as frozen, `orphaned` died with its spawner, `stopped` was
     killed by a shutdown.
@@ -81,6 +82,7 @@ class WorkerDied(msgspec.Struct, frozen=True):
     outcomes: list[Outcome]
     cause: Literal["crashed", "stalled", "orphaned", "stopped"]
     message: str
+    unheard: tuple[int, ...] = ()
 
 
 class Survivor(msgspec.Struct, frozen=True):

@@ -154,9 +154,12 @@ def list_jobs(tick: Tick, request: ListJobs) -> Page:
     jobs: list[JobView] = []
     size = 0
     if queue is not None:
-        for cursor, number in _walk(tick, queue, sorted(set(request.states)), request.after):
-            if len(jobs) == request.limit or size > tick.settings.page_bytes_max:
-                return Page(jobs, jobs[-1].cursor)
+        last: bytes | None = None
+        walk = _walk(tick, queue, sorted(set(request.states)), request.after)
+        for looked_at, (cursor, number) in enumerate(walk):
+            if looked_at == request.limit or size > tick.settings.page_bytes_max:
+                return Page(jobs, last)
+            last = cursor
             try:
                 jobs.append(view(tick, queue, number, tick.indexed_job(number), cursor))
             except CorruptRecord as error:
@@ -253,9 +256,9 @@ def read_events(tick: Tick, request: ReadEvents) -> EventPage:
     if t.read_number(cursor.key()) > wanted:
         _ = cursor.prev() or cursor.first()
     batches: list[EventBatch] = []
-    size = 0
+    size = looked_upto = 0
     for _ in range(_EVENT_RECORDS_READ_MAX):
-        sealed = cursor.value()
+        sealed, looked_upto = cursor.value(), t.read_number(cursor.key())
         try:
             batch = t.read_events(sealed)
             if batch.first + len(batch.rows) > wanted:
@@ -267,7 +270,8 @@ def read_events(tick: Tick, request: ReadEvents) -> EventPage:
             return EventPage(batches, memory.events_from, last, False)
         if size > tick.settings.page_bytes_max:
             break
-    return EventPage(batches, memory.events_from, last, True)
+    upto = batches[-1].first + len(batches[-1].rows) - 1 if batches else 0
+    return EventPage(batches, memory.events_from, last, True, max(upto, looked_upto))
 
 
 def pages(jobs: list[JobView]) -> Iterator[list[JobView]]:

@@ -40,9 +40,11 @@ def keep_after_end(tick: Tick, queue: Queue, number: int, record: JobRecord, opt
         return
     assert record.finished_ms is not None
     # In the order of the ends also where the clock was set back: the oldest are removed first.
-    record.finished_ms = max(record.finished_ms, _newest_ms(tick, queue, record.state))
-    queue.newest_ms[record.state] = record.finished_ms
-    tick.tables.by_state.put(t.by_state_key(queue.number, record.state, record.finished_ms, number), b"")
+    filed_ms, newest_ms = record.finished_ms, _newest_ms(tick, queue, record.state)
+    if filed_ms < newest_ms:
+        filed_ms = record.filed_ms = newest_ms + 1
+    queue.newest_ms[record.state] = filed_ms
+    tick.tables.by_state.put(t.by_state_key(queue.number, record.state, filed_ms, number), b"")
     tick.save(number, record)
     if keep is not None and keep.count is not None and queue.counts[record.state] > keep.count:
         _trim(tick, queue, record.state, keep.count)

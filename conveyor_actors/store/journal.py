@@ -32,6 +32,7 @@ class Journal:
 
     def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self._life = 0
+        self._synced = False
         self._transaction = 0
         self._end = 0
         self._checksum = 0
@@ -64,9 +65,11 @@ class Journal:
         os.close(self._file)
         self._file = direct
 
-    def live(self, life: bytes) -> None:
-        """Only records that were or will be written in this life of the store count from here on."""
+    def live(self, life: bytes, *, synced: bool) -> None:
+        """Only records that were or will be written in this life of the store count from here on. `synced`: each was
+        on the disk before the next was written."""
         self._life = crc32(life)
+        self._synced = synced
 
     def restart(self, transaction: int) -> None:
         """Every record so far is in LMDB as of this transaction; those to come are on top of it."""
@@ -96,7 +99,7 @@ class Journal:
         """A record that is not whole was being written when the power went; so there is none behind it."""
         before, self._end = self._end, self._end + _in_blocks(_header.size + size)
         try:
-            if not self._how or self._end >= BYTES:
+            if not self._synced or self._end >= BYTES:
                 return
             page = self._read(BLOCK)
             own, own_size, on_top_of = _header.unpack_from(page)

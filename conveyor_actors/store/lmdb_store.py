@@ -36,6 +36,9 @@ Faults: Final = (
 )
 _NUMBERS: Final = {name: number for number, name in enumerate(TABLES)}
 _LIFE_BYTES: Final = 16
+#: How the journal of a life is written stands at the end of its name.
+_SYNCED: Final = b"\1"
+_NOT_SYNCED: Final = b"\0"
 
 #: A row that was put, or (without a value) deleted: (number of the table, key, value).
 Change = tuple[int, bytes, bytes | None]
@@ -120,14 +123,15 @@ class LmdbStore:
         """What the journal has comes into LMDB before anything else does, and a new life begins."""
         if "meta" in self._databases:
             with self._environment.begin(db=self._databases["meta"]) as txn:
-                self._journal.live(txn.get(LIFE_KEY, b""))
+                life = txn.get(LIFE_KEY, b"")
+                self._journal.live(life, synced=life.endswith(_SYNCED))
         self.checkpoint()
         with self._telling("cannot be opened"):
             self._databases = self._open_tables(create=True)
-            life = os.urandom(_LIFE_BYTES)
+            life = os.urandom(_LIFE_BYTES) + (_NOT_SYNCED if self.relaxed else _SYNCED)
             with self._environment.begin(write=True, db=self._databases["meta"]) as txn:
                 txn.put(LIFE_KEY, life)
-            self._journal.live(life)
+            self._journal.live(life, synced=not self.relaxed)
             self._journal.restart(self._last_transaction())
 
     @contextlib.contextmanager

@@ -207,6 +207,8 @@ class JobRecord(msgspec.Struct, array_like=True):
     result: bytes | None = None
     failure: FailureRecord | None = None
     metadata: bytes | None = None
+    #: The time under which it is filed, where that is not `finished_ms`.
+    filed_ms: int | None = None
 
 
 class LeaseRecord(msgspec.Struct, array_like=True):

@@ -204,6 +204,7 @@ class Gateway:
         for message in pack(replies):
             if peer.unread > UNREAD_BYTES_MAX:
                 self._forget(route)
+                self._turn_away(route, 0, Reset())  # if it does read, it asks again at once
                 return
             peer.unread += len(message)
             self._send(route, message)

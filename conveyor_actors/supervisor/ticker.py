@@ -63,6 +63,9 @@ class _Refusal:
         self.message = message
 
 
+Item = Input | _Refusal
+
+
 class Ticker:
     """`inputs` and `requests` are filled by the shell; `run` takes all of the first, and of the others what it can."""
 
@@ -85,11 +88,13 @@ class Ticker:
         self.requests: list[Input] = []
         #: Workers of which something could not be handled: only their end makes sure of what became of their jobs.
         self.distrusted: set[str] = set()
+        self._unheard: dict[str, set[int]] = {}
 
     def run(self, moment: Moment) -> Effects:
         """One transaction; aborted if the map is full or an input raises, and done again without what was wrong."""
         store, engine = self._store, self._engine
-        handled: list[Input | _Refusal | None] = []
+        handled: list[Item] = []
+        self._unheard.clear()
         again = False
         while True:
             try:
@@ -112,10 +117,11 @@ class Ticker:
                 message = handled[poison.index]
                 told = "an input could not be handled and was left out"
                 event(log, "error", told, exc_info=poison.cause, input=type(message).__name__)
-                handled[poison.index] = self._instead_of(message, poison.cause)
+                handled[poison.index : poison.index + 1] = self._instead_of(message, poison.cause)
+                self._note_unheard(handled)
             again = True
 
-    def _handle_new(self, handled: list[Input | _Refusal | None]) -> None:
+    def _handle_new(self, handled: list[Item]) -> None:
         """Goes on as long as messages come in, for a bounded time: more in one transaction is cheaper for each."""
         started_ns = self._clock_ns()
         until_ns = started_ns + _TAKE_NS_MAX
@@ -128,7 +134,7 @@ class Ticker:
                 return
             self.inputs.insert(0, Later(self._now()))
 
-    def _handle_from(self, source: list[Input], handled: list[Input | _Refusal | None], until_ns: int | None) -> None:
+    def _handle_from(self, source: list[Input], handled: list[Item], until_ns: int | None) -> None:
         """Moves what is handled from one list to the other; what is left when the time is over is for the next tick."""
         taken = 0
         try:
@@ -141,9 +147,7 @@ class Ticker:
         finally:
             del source[:taken]
 
-    def _handle(self, index: int, message: Input | _Refusal | None) -> None:
-        if message is None:
-            return
+    def _handle(self, index: int, message: Item) -> None:
         if isinstance(message, _Refusal):
             self._engine.refuse(message.said, message.message)
             return
@@ -154,18 +158,32 @@ class Ticker:
         except Exception as error:
             raise Poison(index, error) from error
 
-    def _instead_of(self, message: Input | _Refusal | None, cause: Exception) -> Input | _Refusal | None:
-        """What is handled in the place of a message that raised; raises where there is no safe way to go on."""
+    def _instead_of(self, message: Item, cause: Exception) -> list[Item]:
+        """What is handled in the place of a message that raised; raises where there is no safe way to go on.
+
+        Of several outcomes each is tried by itself, so that only the one that raises is lost.
+        """
         match message:
             case ClientSays():
-                return _Refusal(message, f"the request could not be carried out: {type(cause).__name__}: {cause}")
-            case Outcomes() | Recalled() | WorkerReady():
+                return [_Refusal(message, f"the request could not be carried out: {type(cause).__name__}: {cause}")]
+            case Outcomes(outcomes=[one]):
                 self.distrusted.add(message.worker)
-                return None
-            case WorkerDied() if message.outcomes:
-                return replace(message, outcomes=[])
+                self._unheard.setdefault(message.worker, set()).add(one.token)
+                return []
+            case Outcomes() | Recalled() | WorkerDied() if message.outcomes:
+                each: list[Item] = [Outcomes(message.worker, [one]) for one in message.outcomes]
+                return each if isinstance(message, Outcomes) else [*each, replace(message, outcomes=[])]
+            case Recalled() | WorkerReady():
+                self.distrusted.add(message.worker)
+                return []
             case WorkerDied() if message.running:
-                return replace(message, running=0)
+                return [replace(message, running=0)]
             case ClientsGone() | SetFull() | Later():
-                return None
+                return []
         raise cause
+
+    def _note_unheard(self, handled: list[Item]) -> None:
+        """A death is charged to those jobs of whose end nothing can be recorded, or they might run for ever."""
+        for index, message in enumerate(handled):
+            if isinstance(message, WorkerDied) and message.worker in self._unheard:
+                handled[index] = replace(message, unheard=tuple(self._unheard[message.worker]))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from conveyor_actors import data as data_codec
-from conveyor_actors.box import STARTED_NS, STARTED_WALL_MS, TOKEN, Box
+from conveyor_actors.box import STARTED_WALL_MS, TOKEN, Box
 from conveyor_actors.errors import InvalidPayload, Unrecoverable
 from conveyor_actors.handlers import Handler, Registry, described
 from conveyor_actors.wire import OUTCOME_KINDS, SUCCESS, Outcome, Task
@@ -42,7 +42,6 @@ class Executor:
         slots = self._box.slots
         started_ms = time.time_ns() // 1_000_000
         started_ns = time.monotonic_ns()
-        slots[STARTED_NS] = started_ns
         slots[STARTED_WALL_MS] = started_ms
         slots[TOKEN] = task.token
         kind, value, message, trace = self._attempt(task)

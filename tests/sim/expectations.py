@@ -70,6 +70,7 @@ class Life:
     pending: str = ""
     failure_kind: str = ""
     finished_ms: int = 0
+    filed_ms: int = 0
     removed_ms: int | None = None
     ends: int = 0
 
@@ -324,7 +325,7 @@ class Expectations:
         kept = self.kept[life.queue, life.state]
         assert life.number in kept
         if self._keeps(life) != 0:  # trimmed for another one: then it is the oldest
-            oldest = min(kept, key=lambda number: (self.lives[number].finished_ms, number))
+            oldest = min(kept, key=lambda number: (self.lives[number].filed_ms, number))
             assert life.number == oldest, f"job {life.number} was removed, {oldest} is older"
         kept.remove(life.number)
         life.removed_ms = moment.wall_ms
@@ -337,9 +338,10 @@ class Expectations:
         life.ends += 1
         assert life.ends == 1, f"job {life.number} ended twice"
         kept = self.kept.setdefault((life.queue, after), set())
-        life.finished_ms = moment.wall_ms
-        if self._keeps(life) != 0:  # filed in the order of the ends, also where the clock was set back
-            life.finished_ms = max(moment.wall_ms, *(self.lives[number].finished_ms for number in kept), 0)
+        life.finished_ms = life.filed_ms = moment.wall_ms
+        newest_ms = max((self.lives[number].filed_ms for number in kept), default=0)
+        if self._keeps(life) != 0 and newest_ms > moment.wall_ms:  # filed in the order of the ends all the same
+            life.filed_ms = newest_ms + 1
         life.pending = ""
         kept.add(life.number)
         self._just_ended.append(life)

@@ -146,7 +146,7 @@ def _check_indexes(snapshot: Snapshot, leased: dict[int, int]) -> None:
             forgets.add(number)
         elif record.state in (COMPLETED, FAILED):
             assert record.finished_ms is not None
-            by_state.add(t.by_state_key(record.queue, record.state, record.finished_ms, number))
+            by_state.add(t.by_state_key(record.queue, record.state, record.filed_ms or record.finished_ms, number))
         if record.id is not None:
             assert record.flags & HAS_NAME
             name = t.name_key(record.queue, record.id)

@@ -49,7 +49,6 @@ REACHED = (
     "paused",
     "poisoned ClientSays",
     "poisoned Outcomes",
-    "poisoned Recalled",
     "poisoned WorkerDied",
     "poisoned WorkerReady",
     "pool down",

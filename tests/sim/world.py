@@ -547,8 +547,11 @@ class World:
 
     def _decide(self, taken: list[Input], moment: Moment) -> Effects | None:
         """One transaction of the real shell's; None for a crash before the commit."""
-        may_be_poison = [message for message in taken if isinstance(message, POISONOUS)]
-        poison = self.draw.choice(may_be_poison) if may_be_poison and self.strikes(self.rates.poison) else None
+        poison: Input | None = None
+        kinds = [kind for kind in POISONOUS if any(isinstance(message, kind) for message in taken)]
+        if kinds and self.strikes(self.rates.poison):
+            kind = self.draw.choice(kinds)
+            poison = self.draw.choice([message for message in taken if isinstance(message, kind)])
         self._poison = poison
         engine = PoisonedEngine(self, poison)
         store = FaultyStore(self)
@@ -562,26 +565,23 @@ class World:
             del taken[-len(ticker.inputs) :]
             self.inbox[:0] = [message for message in ticker.inputs if not isinstance(message, Later)]
         if poison is not None:
-            self._note_poisoned(poison, engine.times)
+            self._note_poisoned(poison, engine.bad, taken)
         for id in sorted(ticker.distrusted & self.workers.keys()):
             if self.workers[id].alive:
                 self.seen["distrusted"] += 1
                 self.worker_dies(self.workers[id], "crashed")
         return effects
 
-    def _note_poisoned(self, poison: Input, times: int) -> None:
+    def _note_poisoned(self, poison: Any, bad: int, taken: list[Input]) -> None:
         """What the engine could not handle it has not heard of."""
         self.seen[f"poisoned {type(poison).__name__}"] += 1
-        if not isinstance(poison, WorkerDied):
-            return
-        told = {outcome.token for outcome in poison.outcomes} - self.expected.recorded
-        self.expected.lost |= told
-        if self.expected.is_current(poison.running) and poison.cause != "stopped":
-            life = self.expected.by_token[poison.running]
-            if times == (2 if poison.outcomes else 1):  # taken for a death between two jobs
-                life.deaths -= poison.running not in told
-            elif poison.running in told:  # its outcome is lost, and so it was running
-                life.deaths += 1
+        if bad:
+            self.expected.lost.add(bad)
+            died = any(isinstance(message, WorkerDied) and message.worker == poison.worker for message in taken)
+            if died and self.expected.is_current(bad):
+                self.expected.by_token[bad].deaths += 1  # it is charged an interruption
+        elif isinstance(poison, WorkerDied) and poison.cause != "stopped" and self.expected.is_current(poison.running):
+            self.expected.by_token[poison.running].deaths -= 1  # taken for a death between two jobs
 
     def _release(self, effects: Effects) -> bool:
         """Sends what the tick wants sent; False if the supervisor died half way."""
@@ -672,23 +672,22 @@ class World:
         """What a worker reports, and what the box of a dead one holds, is on record."""
         dead: set[str] = set()
         for message in taken:
-            if message is self._poison:
-                if isinstance(message, WorkerDied):
-                    dead.add(message.worker)
-            elif (
+            if (
                 isinstance(message, (Outcomes, Recalled))
                 and message.worker in self.workers
                 and message.worker not in dead
             ):
                 for outcome in message.outcomes:
-                    assert outcome.token in self.expected.recorded or outcome.kind == FORGED, "an outcome was dropped"
+                    known = outcome.token in self.expected.recorded | self.expected.lost
+                    assert known or outcome.kind == FORGED, "an outcome was dropped"
             elif isinstance(message, WorkerDied):
                 dead.add(message.worker)
                 self._check_box_recorded(self.workers[message.worker])
 
     def _check_box_recorded(self, worker: SimWorker) -> None:
         for outcome in (*worker.half_before, *worker.half):
-            assert outcome.token in self.expected.recorded, f"{worker.id} finished what is not on record"
+            known = outcome.token in self.expected.recorded | self.expected.lost
+            assert known, f"{worker.id} finished what is not on record"
 
     def _check(self) -> None:
         tables_check.check(self.store.begin(), self.engine, self.expected)
@@ -790,9 +789,9 @@ class PoisonedEngine:
         self._world = world
         self._engine = world.engine
         self._poison = poison
-        self._most = world.draw.choice((1, 1, 2))
-        #: How often it was met.
-        self.times = 0
+        outcomes = getattr(poison, "outcomes", ())
+        #: The token of the outcome that it fails at, wherever it comes from.
+        self.bad: int = world.draw.choice(outcomes).token if outcomes else 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -801,7 +800,6 @@ class PoisonedEngine:
         if not self._is_poison(message):
             self._engine.handle(message)
             return
-        self.times += 1
         self._world.seen["poisoned"] += 1
         tick = self._engine._tick
         tick.tables = Breaking(tick.tables, self._world.draw.randint(0, 3), Poisoned())
@@ -810,10 +808,10 @@ class PoisonedEngine:
 
     def _is_poison(self, message: Input) -> bool:
         poison = self._poison
-        if poison is None or self.times == self._most:
-            return False
+        if self.bad:
+            return self.bad in [outcome.token for outcome in getattr(message, "outcomes", ())]
         if isinstance(message, WorkerDied) and isinstance(poison, WorkerDied) and message.worker == poison.worker:
-            return bool(message.running or message.outcomes)  # the barest death is always understood
+            return bool(message.running)  # the barest death is always understood
         return message is poison
 
 

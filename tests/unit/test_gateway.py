@@ -27,6 +27,7 @@ from conveyor_actors.wire import (
     Published,
     Reply,
     Request,
+    Reset,
     decode_published,
     decode_reply,
     encode,
@@ -196,3 +197,14 @@ def test_events_that_are_too_many_to_be_published_are_announced(meeting: Meeting
     meeting.gateway.publish(EventBatch(10_001, 0, rows[:1]))
     assert _heard(follower) == Published(10_000, 0, [])
     assert _heard(follower) == Published(10_000, 0, [(10_001, rows[0])])
+
+
+def test_a_client_that_is_given_up_is_told_so_and_may_ask_again(meeting: Meeting) -> None:
+    for _ in range(UNREAD_BYTES_MAX // 4_000_000 + 3):
+        meeting.gateway.push_ended({meeting.route: large_jobs(4)})
+    last = None
+    while meeting.client.poll(100):
+        last = meeting.client.recv()
+    assert last is not None
+    (told,) = [decode_reply(reply).body for reply in unpack(last)]
+    assert isinstance(told, Reset)

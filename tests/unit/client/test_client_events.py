@@ -210,3 +210,13 @@ def test_where_events_are_published() -> None:
     assert events_address("ipc:///run/c.sock", "~.events") == "ipc:///run/c.sock.events"
     assert events_address("tcp://127.0.0.1:7600", "~.events") == "tcp://127.0.0.1:7602"
     assert events_address("tcp://127.0.0.1:7600", "tcp://127.0.0.1:99") == "tcp://127.0.0.1:99"
+
+
+def test_a_hole_in_the_log_is_told(fake: FakeSupervisor, follow: Open) -> None:
+    for number in range(3):
+        fake.emit(row("waiting", id=number))
+    del fake.store.batches[1]
+    events = follow(since=0)
+    told = [next(events) for _ in range(3)]
+    assert [event.type for event in told] == ["waiting", "gap", "waiting"]
+    assert told[1].data == {"missing_from": 2, "missing_to": 2}

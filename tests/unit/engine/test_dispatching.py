@@ -144,3 +144,18 @@ def test_queues_share_a_pool_also_where_one_is_fed_as_it_is_emptied(host: Host) 
         host.tick(host.says(AddJobs("fed", [new()])))
         assert not host.effects.dispatches
     assert min(ran.values()) > 10
+
+
+def test_every_queue_has_its_turn_also_after_a_restart(host: Host) -> None:
+    for name in ("c", "a", "b"):
+        host.add(*["work"] * 8, queue=name)
+    host.start()
+    host.pool("work")
+    host.worker()
+    ran = []
+    for _ in range(9):
+        ((_, (task,)),) = host.effects.dispatches
+        ran.append(task.queue)
+        host.now_us += 10_000_000
+        host.report(success(task.token, us=10_000_000))
+    assert [ran.count(name) for name in "abc"] == [3, 3, 3]

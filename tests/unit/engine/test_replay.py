@@ -9,7 +9,7 @@ import pytest
 
 from conveyor_actors.engine.credits import UNKNOWN_US
 from conveyor_actors.engine.effects import Effects
-from conveyor_actors.engine.inputs import Input, Later, Outcomes, PoolReady, Recalled, WorkerReady
+from conveyor_actors.engine.inputs import Input, Later, Outcomes, PoolReady, Recalled, SetFull, WorkerReady
 from conveyor_actors.engine.memory import Settings
 from conveyor_actors.model import Backoff, RunOptions
 from conveyor_actors.wire import AddJobs, SetPaused, WaitJobs, encode
@@ -147,3 +147,15 @@ def test_a_dead_worker_is_dead_only_with_the_commit(host: Host) -> None:
     assert list(host.engine.memory.workers) == ["w1"]
     host.complete(id)
     assert host.job(id).state == 4
+
+
+def test_a_full_disk_that_is_told_twice_takes_back_what_has_not_begun(host: Host) -> None:
+    host.report(success(host.token(host.add("work")[0]), us=1))
+    host.ask(SetPaused("q", True))
+    host.add("work", "work", "work")
+    host.ask(SetPaused("q", False))
+    full = SetFull("the disk is full", hold=True)
+    assert host.decide(full).recalls == ["w1"]
+    host.store.abort()
+    host.engine.reload(host.store.begin())
+    assert host.tick(full).recalls == ["w1"]
