@@ -48,9 +48,8 @@ def put_off(tick: Tick, queue: Queue, number: int, record: JobRecord, before: in
 def _look_there_again(memory: Memory, queue: Queue, key: bytes, name: str) -> None:
     able = [pool.name for pool in memory.pools_of(queue.name) if pool.handler(queue.name, name) is not None]
     for pool, passed in list(queue.passed_over.items()):
-        if key <= passed.upto and (
-            pool in able or not able
-        ):  # a job that nobody can run is refused by whoever finds it
+        # A job that nobody can run is refused by whoever finds it.
+        if key <= passed.upto and (pool in able or not able):
             insort(passed.taken_since, key)
             if len(passed.taken_since) > _TAKEN_SINCE_MAX:
                 del queue.passed_over[pool]

@@ -199,7 +199,7 @@ class Loop:
         moment = self._now()
         effects = self._ticker.run(moment)
         self._engine.committed()
-        if not self._store.behind:  # it was more than the journal has room for, and LMDB's file may have grown
+        if not self._store.behind:  # it may have been too much for the journal, and LMDB's file may have grown
             self._check_disk()
         self._release(effects)
         self._end_distrusted()

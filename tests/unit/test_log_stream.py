@@ -98,6 +98,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     os.close(reading)
     stream.write("to nobody\n")
     stream.finish()
+    assert not stream._kept
     os.close(writing)
 
 
@@ -112,9 +113,10 @@ def test_a_terminal_that_shows_nothing_more_stops_nobody() -> None:
 
 
 def test_what_is_printed_where_nothing_can_be_is_lost_and_nobody_waits(pipe: Pipe) -> None:
-    pipe.fill()
+    filled = pipe.fill()
     os.set_blocking(pipe.writing, False)
     printed = _stream(pipe.writing, "replace")
     for _ in range(100):
         printed.write("a line\n")
     os.set_blocking(pipe.writing, True)
+    assert len(pipe.read()) == filled
